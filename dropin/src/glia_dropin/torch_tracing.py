@@ -202,5 +202,6 @@ def multicore_context() -> Iterator[None]:
         yield
 
 
-if importlib.util.find_spec("torch"):  # torch.jit.load finds the operator of saved traces
-    _plugin("forward_operator")
+if importlib.util.find_spec("torch"):
+    _plugin("forward_operator")  # torch.jit.load finds the operator of saved traces
+    _plugin("device.module").register()

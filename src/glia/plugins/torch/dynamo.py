@@ -14,6 +14,7 @@ from torch._dynamo.utils import counters
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import GraphModule, Interpreter, Node
+from torch.utils._pytree import tree_leaves
 
 from glia.cc_flags import resolve_options
 from glia.nki.names.targets import tracing_for
@@ -87,7 +88,14 @@ def _program(module: GraphModule, name: str, options: Options) -> Program:
     chosen, _ = resolve_options("torch.compile", dict(options))
     with tracing_for(chosen.target):
         lowered = lower(module, name)
-    return Program(lowered, options)
+    return Program(lowered, options, _devices(module))
+
+
+def _devices(module: GraphModule) -> list[torch.device]:
+    """The devices of the tensors that a graph returns, in order."""
+    (end,) = module.graph.find_nodes(op="output")
+    described = [each.meta.get("val") for each in tree_leaves(end.args) if isinstance(each, Node)]
+    return [each.device for each in described if isinstance(each, torch.Tensor)]
 
 
 def _boxed(run: Compiled) -> Compiled:

@@ -70,3 +70,30 @@ class BadTraceArgument(CompileError, ValueError):
     code = "GLIA725"
     message = "{argument}={value}: {problem}"
     help = "give {hint}"
+
+
+class NoSuchCore(CompileError, ValueError):
+    """A device names a NeuronCore that the process does not see.
+
+    Cause: The number is that of no core of the instance, or NEURON_RT_VISIBLE_CORES or
+        NEURON_RT_NUM_CORES leaves it out.
+    Fix: Name a core that torch.neuron.device_count() counts.
+    Example: torch.ones(2, device="neuron:99")
+    """
+
+    code = "GLIA726"
+    message = "there is no device neuron:{index}: the process sees {count} NeuronCores"
+    help = "name a device from neuron:0 to neuron:{last}"
+
+
+class MixedDevices(CompileError, RuntimeError):
+    """An operator is called with tensors of several devices.
+
+    Cause: A model, or a part of its inputs, was not moved to the device of the rest.
+    Fix: Move the model and its inputs to one device.
+    Example: torch.ones(2, device="neuron") + torch.ones(2)
+    """
+
+    code = "GLIA727"
+    message = "{operator} is called with tensors on {devices}"
+    help = 'move the model and its inputs to one device: .to("neuron")'

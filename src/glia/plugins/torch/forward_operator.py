@@ -14,6 +14,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 import glia
 from glia.base.native import address_of
 from glia.neff.package import Neff
+from glia.plugins.torch.device.memory import as_host, is_on_device, on_device
 from glia.plugins.torch.errors import UnusableTrace, WrongTraceInputs
 from glia.plugins.torch.lowering import fresh_seed
 from glia.plugins.torch.tensors import to_numpy, torch_dtype
@@ -64,7 +65,7 @@ class LoadedTrace:
 
     def __init__(self, neff: torch.Tensor, meta: str) -> None:
         self.description = Description.parse(meta)
-        self.neff = Neff.from_bytes(to_numpy(neff).tobytes())
+        self.neff = Neff.from_bytes(to_numpy(neff.cpu()).tobytes())
         bound = glia.load(self.neff).bind()
         self._run_at = bound.run_at
         names = [binding.name for binding in bound.inputs]
@@ -199,7 +200,21 @@ def _forward(
     )
 
 
+def _forward_on_device(
+    inputs: list[torch.Tensor], states: list[torch.Tensor], neff: torch.Tensor, meta: str
+) -> list[torch.Tensor]:
+    """The results of a saved model on the core of its inputs, which may be on any device."""
+    on_core = next(filter(is_on_device, (*inputs, *states, neff)))
+    given, held = ([_of_host(tensor) for tensor in each] for each in (inputs, states))
+    return [on_device(each, on_core.device.index) for each in _forward(given, held, neff, meta)]
+
+
+def _of_host(tensor: torch.Tensor) -> torch.Tensor:
+    return as_host(tensor) if is_on_device(tensor) else tensor
+
+
 _LIBRARY.impl("forward_v2", _forward, "CPU")
+_LIBRARY.impl("forward_v2", _forward_on_device, "PrivateUse1")
 
 
 def described(module: Any) -> Description:

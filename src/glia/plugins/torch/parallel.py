@@ -1,4 +1,4 @@
-"""ExportedFunction models on several NeuronCores, and which cores a traced model is for."""
+"""Traced models on several NeuronCores, and which cores a traced model is for."""
 
 from __future__ import annotations
 

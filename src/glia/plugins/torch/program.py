@@ -10,6 +10,7 @@ import torch
 import glia
 from glia.base.native import address_of
 from glia.neff.package import Neff
+from glia.plugins.torch.device.memory import NAME, on_device
 from glia.plugins.torch.lowering import HloProgram, Output, fresh_seed
 from glia.plugins.torch.tensors import torch_dtype
 
@@ -19,17 +20,22 @@ Options = Mapping[str, Any]
 class Program:
     """A lowered graph, compiled and loaded; calling it takes the tensors that are its inputs.
 
-    These lie in host memory, in any strides, and have the shapes and dtypes of the graph; the
-    results are new tensors, and what the graph returns besides tensors.
+    These have any strides, and the shapes and dtypes of the graph; the results are new tensors, and
+    what the graph returns besides tensors. `devices` are the results' devices, the host by default.
     """
 
-    def __init__(self, lowered: HloProgram, options: Options) -> None:
+    def __init__(
+        self, lowered: HloProgram, options: Options, devices: Sequence[torch.device] = ()
+    ) -> None:
         self.neff: Neff = glia.compile(lowered.hlo, **options)
         self._bound = glia.load(self.neff).bind()
         self._kinds = [(kind.shape, torch_dtype(kind.dtype)) for kind in lowered.outputs]
         self._results = lowered.results
         self._has_other_results = any(not isinstance(each, Output) for each in lowered.results)
         self._is_random = lowered.is_random
+        self._cores = [
+            (place, each.index or 0) for place, each in enumerate(devices) if each.type == NAME
+        ]
 
     def __call__(self, tensors: Sequence[torch.Tensor]) -> list[Any]:
         """The results for the inputs, in order."""
@@ -40,6 +46,8 @@ class Program:
             addresses.append(address_of(seed))
         made = [torch.empty(shape, dtype=dtype) for shape, dtype in self._kinds]
         self._bound.run_at(addresses, [t.data_ptr() for t in made])
+        for place, core in self._cores:
+            made[place] = on_device(made[place], core)
         if not self._has_other_results:
             return made
         return [made[r.place] if isinstance(r, Output) else r for r in self._results]

@@ -136,7 +136,7 @@ def _randperm(at: OperatorCall, count: int, **_: Any) -> HloValue:
 
 @lowers(aten.randint.low, aten.randint_like.low_dtype)
 def _randint(at: OperatorCall, low: Any, high: int, *rest: Any, **_: Any) -> HloValue:
-    """PartitionedModule numbers from low up to high, which is not among them."""
+    """Whole numbers from low up to high, which is not among them."""
     if isinstance(low, HloValue):
         low, high = high, rest[0]
     words = at.random.bits(at, at.result.shape)

@@ -1,0 +1,1 @@
+"""The device `neuron` of PyTorch: tensors on it, and operators that run when they are called."""

@@ -1,0 +1,74 @@
+"""Tensors of the device `neuron`, and the same memory as tensors of the host.
+
+Device memory is simulated, and lies in that of the host. A tensor changes sides without a copy by
+DLPack: what PyTorch exports from one device it imports for the other, with the header changed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+
+from glia.plugins.jax.visible_cores import visible_cores
+from glia.plugins.torch.errors import MixedDevices, NoSuchCore
+
+NAME = "neuron"
+
+# Of dlpack.h: DLTensor begins with a pointer to the elements, which int32 type and number follow
+_HOST, _EXTENSION = 1, 12
+_DEVICE_OFFSET = ctypes.sizeof(ctypes.c_void_p)
+_Device = ctypes.c_int32 * 2
+_pointer_of: Callable[[Any, bytes], int] = ctypes.PYFUNCTYPE(
+    ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p
+)(("PyCapsule_GetPointer", ctypes.pythonapi))
+
+
+def _moved(tensor: torch.Tensor, kind: int, index: int) -> torch.Tensor:
+    """A tensor of another device in the same memory, which it keeps."""
+    capsule = torch._C._to_dlpack(tensor)
+    device = _Device.from_address(_pointer_of(capsule, b"dltensor") + _DEVICE_OFFSET)
+    device[0], device[1] = kind, index
+    return torch._C._from_dlpack(capsule)
+
+
+def on_device(host: torch.Tensor, index: int = 0) -> torch.Tensor:
+    """A tensor on core `index` that has the memory of one of the host."""
+    if index:
+        # PyTorch gives backward threads to core 0 only; the others' gradients are for the caller
+        torch._C._set_multithreading_enabled(False)
+    return _moved(host, _EXTENSION, index)
+
+
+def as_host(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor of the host that has the memory of one on the device."""
+    return _moved(tensor, _HOST, 0)
+
+
+def is_on_device(value: object) -> bool:
+    """Whether a value is a tensor on the device."""
+    return isinstance(value, torch.Tensor) and value.device.type == NAME
+
+
+def core_count() -> int:
+    """How many logical NeuronCores the process sees."""
+    return visible_cores().count
+
+
+def checked_index(device: torch.device | str | int | None) -> int:
+    """The number of the core that a device names; 0 for none. NoSuchCore if there is none such."""
+    if device is None:
+        return 0
+    index = device if isinstance(device, int) else torch.device(device).index or 0
+    if index and not 0 <= index < core_count():
+        raise NoSuchCore(index=index, count=core_count(), last=core_count() - 1)
+    return index
+
+
+def check_devices(operator: Any, tensors: Iterable[torch.Tensor]) -> None:
+    """Raise MixedDevices unless all tensors but numbers and indices are on one core."""
+    devices = {str(t.device) for t in tensors if t.dim() or is_on_device(t)}
+    if len(devices) > 1 and "index" not in operator.__name__:
+        raise MixedDevices(operator=operator, devices=" and ".join(sorted(devices)))

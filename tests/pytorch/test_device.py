@@ -1,0 +1,244 @@
+"""Tensors on the device `neuron`: they compute, train and are saved as those of the CPU."""
+
+from __future__ import annotations
+
+import copy
+import io
+import os
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+import torch_neuronx
+from glia.plugins.torch.device import eager
+from glia.plugins.torch.errors import MixedDevices, NoSuchCore
+from house.source import REPOSITORY
+from pytorch.test_models import GROUPED, IDS, TEXT, config
+
+X = torch.linspace(-2, 2, 24).reshape(4, 6)
+
+
+def close(found: torch.Tensor, expected: torch.Tensor, share: float = 1e-5) -> None:
+    assert found.device.type == "neuron"
+    torch.testing.assert_close(found.detach().cpu(), expected.detach(), rtol=share, atol=share)
+
+
+# --- memory ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.bfloat16, torch.bool, torch.int64, torch.float8_e4m3fn]
+)
+def test_a_tensor_comes_back_as_it_went(dtype: torch.dtype) -> None:
+    x = (X > 0).to(dtype).t()
+    moved = x.to("neuron:1")
+    assert (moved.device, moved.dtype) == (torch.device("neuron", 1), dtype)
+    assert moved.stride() == x.stride() and torch.equal(moved.cpu().float(), x.float())
+
+
+def test_views_share_memory_and_see_what_is_written() -> None:
+    def written(base: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        view = base.t()[1:3].unsqueeze(0)
+        view.mul_(2)
+        base[0] = 7
+        base[:, 5].zero_()
+        return base, view
+
+    for found, expected in zip(written(X.to("neuron")), written(X.clone()), strict=True):
+        close(found, expected)
+
+
+def test_a_tensor_grows_and_keeps_its_elements() -> None:
+    x = torch.arange(4.0).to("neuron")
+    assert x.resize_(2, 3).shape == (2, 3)
+    assert x.flatten()[:4].cpu().tolist() == [0, 1, 2, 3]
+
+
+def test_a_core_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(NoSuchCore, match="neuron:99"):
+        torch.ones(2, device="neuron:99")
+
+
+@pytest.mark.parametrize("join", [torch.add, lambda x, y: torch.cat([x, y])])
+def test_tensors_of_two_devices_are_refused(join: Callable[..., Any]) -> None:
+    with pytest.raises(MixedDevices, match="cpu and neuron"):
+        join(X.to("neuron"), X)
+
+
+def test_models_are_copied_and_saved_with_their_device(tmp_path: Path) -> None:
+    model = torch.nn.Linear(3, 2).to("neuron:1")
+    torch.save(model.state_dict(), tmp_path / "model.pt")
+    loaded = torch.load(tmp_path / "model.pt")["weight"]
+    on_host = torch.load(tmp_path / "model.pt", map_location="cpu")["weight"]
+    for each in (loaded, copy.deepcopy(model).weight):
+        assert each.device == torch.device("neuron", 1)
+        close(each, model.weight.cpu())
+    assert on_host.device.type == "cpu" and torch.equal(on_host, model.weight.detach().cpu())
+
+
+def test_a_tensor_is_printed_without_a_program() -> None:
+    before = len(eager._RUNS)
+    assert "device='neuron:0'" in repr(X.to("neuron"))
+    assert len(eager._RUNS) == before
+
+
+# --- operators ------------------------------------------------------------------------------------
+
+CALLS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "a number": lambda x: 2 * x + 1.5,
+    "in place": lambda x: x.clone().mul_(2).add_(x, alpha=0.5),
+    "out": lambda x: torch.mul(x, x, out=torch.empty(0, device=x.device)),
+    "a product": lambda x: x @ x.t(),
+    "several results": lambda x: torch.max(x.sort(1).values, 0),
+    "an index": lambda x: x[torch.tensor([2, 0])],
+    "what is gathered": lambda x: x.gather(1, x.argsort(1)),
+    "a norm": lambda x: torch.nn.functional.layer_norm(x, [6]),
+    "a window": lambda x: torch.nn.functional.max_pool2d(x[None, None], 2),
+    "a comparison": lambda x: torch.where(x > 0, x, torch.zeros_like(x)),
+    "a range": lambda x: torch.arange(6, device=x.device) * x,
+    "no tensor": lambda x: torch.tensor(x.sum().item() + x.equal(x), device=x.device),
+    "a loss": lambda x: torch.nn.functional.cross_entropy(x, torch.arange(4, device=x.device)),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_an_operator_computes_what_it_does_on_the_cpu(name: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", eager.HostFallback)
+        found, expected = CALLS[name](X.to("neuron")), CALLS[name](X)
+    several = isinstance(expected, tuple)
+    pairs = zip(found, expected, strict=True) if several else [(found, expected)]
+    for ours, theirs in pairs:
+        close(ours, theirs)
+
+
+def test_what_the_device_lacks_runs_on_the_host_and_is_named_once() -> None:
+    eager._REPORTED.clear()
+    with pytest.warns(eager.HostFallback, match=r"aten\._linalg_svd") as raised:
+        close(torch.linalg.svdvals(X.to("neuron")), torch.linalg.svdvals(X))
+    assert raised[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        torch.linalg.svdvals(X.to("neuron"))
+
+
+def test_a_call_that_pytorch_refuses_is_no_reason_to_warn() -> None:
+    with warnings.catch_warnings(), pytest.raises(RuntimeError, match=r"shape|size"):
+        warnings.simplefilter("error")
+        X.to("neuron") @ X.to("neuron")
+
+
+def test_random_numbers_are_those_of_the_cpu() -> None:
+    for make in (
+        lambda device: torch.randn(3, device=device),
+        lambda device: torch.empty(3, device=device).uniform_(2, 3),
+        lambda device: torch.randperm(5, device=device),
+    ):
+        drawn = [torch.manual_seed(3) and make(device) for device in ("neuron", "cpu")]
+        close(drawn[0], drawn[1], 0)
+
+
+def test_autocast_narrows_products_and_not_sums_of_exponentials() -> None:
+    x = X.to("neuron")
+    with torch.autocast("neuron", dtype=torch.bfloat16):
+        product = x @ x.t()
+        assert (product.dtype, product.softmax(-1).dtype) == (torch.bfloat16, torch.float32)
+    assert (x @ x.t()).dtype is torch.float32
+
+
+# --- training -------------------------------------------------------------------------------------
+
+
+def classifier() -> torch.nn.Module:
+    torch.manual_seed(0)
+    return torch.nn.Sequential(
+        torch.nn.Conv2d(1, 4, 3, padding=1, bias=False), torch.nn.BatchNorm2d(4), torch.nn.GELU(),
+        torch.nn.MaxPool2d(2), torch.nn.Flatten(), torch.nn.LayerNorm(24), torch.nn.Linear(24, 3),
+    )  # fmt: skip
+
+
+def steps(model: Any, device: str, *, run: Any = None) -> list[float]:
+    """The losses of some steps, without a program that changes from step to step."""
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
+    x = torch.linspace(-1, 1, 72).reshape(3, 1, 4, 6).sin().to(device)
+    y = torch.arange(3).to(device)
+    losses, programs = [], []
+    for _ in range(3):
+        loss = torch.nn.functional.cross_entropy((run or model)(x), y)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+        programs.append(len(eager._RUNS))
+    assert programs[-2:] == [programs[-1]] * 2
+    return losses
+
+
+@pytest.mark.parametrize("device", ["neuron", "neuron:1"])
+def test_training_takes_the_steps_that_it_takes_on_the_cpu(device: str) -> None:
+    ours, theirs = classifier().to(device), classifier()
+    torch.testing.assert_close(steps(ours, device), steps(theirs, "cpu"), rtol=1e-4, atol=1e-5)
+    for name, buffer in theirs.named_buffers():
+        close(ours.get_buffer(name), buffer)
+
+
+def test_a_compiled_model_on_the_device_trains() -> None:
+    torch._dynamo.reset()
+    ours, theirs = classifier().to("neuron"), classifier()
+    found = steps(ours, "neuron", run=torch.compile(ours, backend="neuron"))
+    torch.testing.assert_close(found, steps(theirs, "cpu"), rtol=1e-4, atol=1e-5)
+
+
+def test_a_model_generates_the_words_that_it_does_on_the_cpu() -> None:
+    torch.manual_seed(0)
+    chosen = config("Llama", **{**TEXT, **GROUPED, "num_hidden_layers": 1})
+    model = transformers.AutoModelForCausalLM.from_config(chosen).eval()
+    settings = {"max_new_tokens": 3, "do_sample": False, "pad_token_id": 0}
+    expected = model.generate(IDS, **settings)
+    found = copy.deepcopy(model).to("neuron").generate(IDS.to("neuron"), **settings)
+    close(found, expected, 0)
+
+
+def test_a_trace_takes_tensors_of_the_device() -> None:
+    model = torch.nn.Linear(6, 2).eval()
+    trace = torch_neuronx.trace(model, X)
+    close(trace(X.to("neuron")), model(X))
+    buffer = io.BytesIO()
+    torch.jit.save(trace, buffer)
+    buffer.seek(0)
+    close(torch.jit.load(buffer).to("neuron")(X.to("neuron")), model(X))
+
+
+PROCESS = """
+import sys, torch, torch.distributed as dist
+import torch_neuronx
+rank = int(sys.argv[1])
+dist.init_process_group("neuron", init_method="file://" + sys.argv[2], rank=rank, world_size=2)
+torch.manual_seed(rank)
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 1).to("neuron"))
+model(torch.full((1, 2), float(rank + 1), device="neuron")).sum().backward()
+assert model.module.weight.grad.cpu().tolist() == [[1.5, 1.5]]
+total = torch.ones(3, device="neuron") * (rank + 1)
+dist.all_reduce(total)
+assert total.cpu().tolist() == [3, 3, 3]
+dist.destroy_process_group()
+"""
+
+
+def test_processes_share_their_gradients(tmp_path: Path) -> None:
+    paths = os.pathsep.join(str(REPOSITORY / each) for each in ("src", "dropin/src"))
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-c", PROCESS, str(rank), str(tmp_path / "store")],
+            env={**os.environ, "PYTHONPATH": paths},
+        )
+        for rank in range(2)
+    ]
+    assert [each.wait(timeout=300) for each in started] == [0, 0]

@@ -16,7 +16,7 @@ from house.source import PACKAGE, REPOSITORY, imported, nodes_of, place, python_
 DROPIN = REPOSITORY / "dropin"
 OWN = DROPIN / "src" / "glia_dropin"  # what stands behind the names
 FILES = sorted(p for p in (DROPIN / "src").rglob("*.py") if OWN not in p.parents)
-ROOTS = {"glia", "glia_dropin", "nki", "neuronxcc", "jax_neuronx", "torch_neuronx"}
+ROOTS = {"glia", "glia_dropin", "nki", "neuronxcc", "jax_neuronx", "torch_neuronx", "libneuronxla"}
 
 
 def _project(folder: Path) -> dict[str, object]:

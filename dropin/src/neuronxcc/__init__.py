@@ -1,5 +1,6 @@
 """The part of neuronxcc that glia provides: NKI Beta 1, and dtypes of the host."""
 
+from glia import __version__
 from neuronxcc import nki, starfish
 
-__all__ = ["nki", "starfish"]
+__all__ = ["__version__", "nki", "starfish"]

@@ -116,11 +116,16 @@ def from_dlpack(value: Any) -> Array:
     return np.asarray(_Memory(capsule, address, shape, strides, dtype.itemsize)).view(dtype)
 
 
-def _pointer(capsule: Any, name: bytes) -> int:
-    get = ctypes.pythonapi.PyCapsule_GetPointer
-    get.restype, get.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
-    found: int = get(capsule, name)
-    return found
+def rename_device(capsule: object, kind: int, number: int) -> None:
+    """Say of the memory that a capsule holds that it is that of another device."""
+    device = _Device.from_address(_pointer(capsule, UNVERSIONED) + _Tensor.device_type.offset)
+    device[0], device[1] = kind, number
+
+
+_Device = ctypes.c_int32 * 2
+_pointer: Callable[[object, bytes], int] = ctypes.PYFUNCTYPE(
+    ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p
+)(("PyCapsule_GetPointer", ctypes.pythonapi))
 
 
 def _dtype(tensor: _Tensor) -> np.dtype[Any]:

@@ -14,7 +14,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 import glia
 from glia.base.native import address_of
 from glia.neff.package import Neff
-from glia.plugins.torch.device.memory import as_host, is_on_device, on_device
+from glia.plugins.torch.device.device_memory import as_host, is_on_device, on_device
 from glia.plugins.torch.errors import UnusableTrace, WrongTraceInputs
 from glia.plugins.torch.lowering import fresh_seed
 from glia.plugins.torch.tensors import to_numpy, torch_dtype

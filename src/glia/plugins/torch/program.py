@@ -10,7 +10,7 @@ import torch
 import glia
 from glia.base.native import address_of
 from glia.neff.package import Neff
-from glia.plugins.torch.device.memory import NAME, on_device
+from glia.plugins.torch.device.device_memory import NAME, on_device
 from glia.plugins.torch.lowering import HloProgram, Output, fresh_seed
 from glia.plugins.torch.tensors import torch_dtype
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map
 
-from glia.plugins.torch.device.memory import NAME, is_on_device
+from glia.plugins.torch.device.device_memory import NAME, is_on_device
 
 _KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastPrivateUse1)
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch.distributed as dist
 from torch.utils._pytree import tree_map
 
-from glia.plugins.torch.device.memory import NAME, as_host, is_on_device
+from glia.plugins.torch.device.device_memory import NAME, as_host, is_on_device
 
 COLLECTIVES = (
     "allreduce", "allreduce_coalesced", "broadcast", "allgather", "_allgather_base",

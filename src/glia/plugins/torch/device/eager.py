@@ -30,7 +30,7 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 from glia.base.errors import CompileError
 from glia.cc_flags import environment_flags
 from glia.plugins.torch.aten.families import TABLE
-from glia.plugins.torch.device.memory import (
+from glia.plugins.torch.device.device_memory import (
     as_host,
     check_devices,
     checked_index,
@@ -48,7 +48,7 @@ _WIDE = {torch.float64: torch.float32, torch.complex128: torch.complex64}
 
 _DATA_DECIDES = (DynamicOutputShapeException, DataDependentOutputException)
 # What tracing raises for arguments that PyTorch refuses, and for what it does not describe
-_UNTRACEABLE = (RuntimeError, NotImplementedError, ValueError, TypeError, IndexError)
+_UNTRACEABLE = (RuntimeError, ValueError, TypeError, IndexError)
 
 
 class HostFallback(UserWarning):
@@ -94,7 +94,7 @@ SCALED = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Form:
+class OperatorForm:
     """What the schema of an operator says.
 
     `results` has for each result the written argument that it is, or None. `overwritten` are those
@@ -118,7 +118,7 @@ class Form:
 
 
 @functools.cache
-def form_of(operator: Any) -> Form:
+def form_of(operator: Any) -> OperatorForm:
     """The form of an operator."""
     schema = operator._schema
     written: dict[str, Argument] = {}
@@ -139,7 +139,7 @@ def form_of(operator: Any) -> Form:
     scaled = SCALED.get(schema.name.removesuffix("_"))
     if scaled and scaled.scalar.name in {each.name for each in schema.arguments}:
         numbers.append(scaled.scalar)
-    return Form(
+    return OperatorForm(
         written=tuple(written.values()),
         results=tuple(written.get(letter) for letter in letters),
         overwritten=tuple(each for each in written.values() if each.is_out or draws),
@@ -154,7 +154,7 @@ def form_of(operator: Any) -> Form:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Call:
+class EagerCall:
     """A call of an operator.
 
     `inputs` are its arguments, in which numbers that may change are tensors of the host, and
@@ -175,7 +175,7 @@ class Call:
         return next((t.device.index for t in self.tensors if is_on_device(t)), 0)
 
 
-Run = Callable[[Call], Any]
+Run = Callable[[EagerCall], Any]
 _RUNS: dict[tuple[Any, ...], Run] = {}
 
 
@@ -188,7 +188,7 @@ def run(operator: Any, *args: Any, **kwargs: Any) -> Any:
     tensors: list[torch.Tensor] = []
     named = tuple(inputs[1].items())
     key = (operator, _described(inputs[0], tensors), _described(named, tensors))
-    call = Call(operator, args, kwargs, inputs, tensors)
+    call = EagerCall(operator, args, kwargs, inputs, tensors)
     found = _RUNS.get(key)
     if found is None:
         found = _RUNS[key] = _run_of(call)
@@ -210,7 +210,7 @@ def _described(value: Any, tensors: list[torch.Tensor]) -> Any:
     return type(value), value
 
 
-def _run_of(call: Call) -> Run:
+def _run_of(call: EagerCall) -> Run:
     """How calls like this one run."""
     form = form_of(call.operator)
     results = [each.of(call.args, call.kwargs) for each in form.overwritten]
@@ -233,7 +233,7 @@ def _run_of(call: Call) -> Run:
 # --- on the host ----------------------------------------------------------------------------------
 
 
-def run_on_host(call: Call) -> Any:
+def run_on_host(call: EagerCall) -> Any:
     """The results of an operator that the host computes in the device's memory."""
     form, core = form_of(call.operator), call.core
     args, kwargs = tree_map(_for_host, (tuple(call.args), dict(call.kwargs)))
@@ -277,7 +277,7 @@ class _Unavailable:
     def __init__(self, reason: str) -> None:
         self._reason = reason
 
-    def __call__(self, call: Call) -> Any:
+    def __call__(self, call: EagerCall) -> Any:
         """The results; a warning follows them, since PyTorch may refuse the call."""
         found = run_on_host(call)
         if (name := str(call.operator)) not in _REPORTED:
@@ -301,7 +301,7 @@ def _users_level() -> int:
 class _Compiled:
     """An operator compiled for the shapes of a call."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: EagerCall) -> None:
         self._form = form_of(call.operator)
         self._dtypes = [_narrowed(t) for t in call.tensors]
         self._structure: Any = None
@@ -310,7 +310,7 @@ class _Compiled:
         lowered = lower(graph, str(call.operator).replace(".", "_"))
         self._program = Program(lowered, _options())
 
-    def __call__(self, call: Call) -> Any:
+    def __call__(self, call: EagerCall) -> Any:
         """The results; arguments that the operator writes are written."""
         given = [
             t if t.dtype is dtype else t.to(dtype)
@@ -325,7 +325,7 @@ class _Compiled:
         fresh = tree_unflatten(moved, self._structure)
         return self._form.returned(fresh, call.args, call.kwargs)
 
-    def _graph(self, call: Call) -> Any:
+    def _graph(self, call: EagerCall) -> Any:
         """The graph of new results, and then of what the written arguments become."""
         with FakeTensorMode():
             kinds = zip(call.tensors, self._dtypes, strict=True)
@@ -336,7 +336,7 @@ class _Compiled:
         graph.graph.eliminate_dead_code()
         return graph
 
-    def _pure(self, call: Call, *tensors: torch.Tensor) -> list[Any]:
+    def _pure(self, call: EagerCall, *tensors: torch.Tensor) -> list[Any]:
         """The operator as a function that writes nothing of what it is given."""
         supply = iter(tensors)
         args, kwargs = tree_map(
@@ -346,13 +346,13 @@ class _Compiled:
             old = each.of(args, kwargs)
             new = torch.empty_like(old) if each.is_out else old.clone()
             args, kwargs = each.replaced(args, kwargs, new)
-        found = self._found(call.operator, args, kwargs)
+        found = self._computed(call.operator, args, kwargs)
         several = found if len(self._form.results) > 1 else (found,)
         fresh = [v for v, target in zip(several, self._form.results, strict=True) if target is None]
         flat, self._structure = tree_flatten(fresh)
         return [*flat, *(each.of(args, kwargs) for each in self._form.written)]
 
-    def _found(self, operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def _computed(self, operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """The results of the operator, which may have written arguments."""
         scaled = self._form.scaled
         scalar = scaled.scalar.of(args, kwargs) if scaled else None

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from glia.plugins.torch.device.memory import (
+from glia.plugins.torch.device.device_memory import (
     as_host,
     check_devices,
     checked_index,

@@ -12,7 +12,7 @@ from torch.utils.backend_registration import _setup_privateuseone_for_python_bac
 
 from glia.plugins.jax.visible_cores import visible_cores
 from glia.plugins.torch.device import autocast, distributed, memory_operators
-from glia.plugins.torch.device.memory import (
+from glia.plugins.torch.device.device_memory import (
     NAME,
     as_host,
     checked_index,
@@ -20,6 +20,7 @@ from glia.plugins.torch.device.memory import (
     is_on_device,
     on_device,
 )
+from glia.runtime.model import import_object
 
 aten = torch.ops.aten
 
@@ -116,17 +117,16 @@ class _Hooks(torch._C._acc.PrivateUse1Hooks):  # type: ignore[misc]  # no types 
 
 
 @functools.cache
-def _operators() -> Any:
-    """The operators of the device, which are loaded with the compiler when the first one runs."""
-    from glia.plugins.torch.device import eager
-
-    eager.register_operators()
-    return eager
+def _operators() -> Callable[..., Any]:
+    """What runs the device's operators; it and the compiler are loaded when the first one runs."""
+    import_object("glia.plugins.torch.device.eager:register_operators")()
+    run: Callable[..., Any] = import_object("glia.plugins.torch.device.eager:run")
+    return run
 
 
 def _operator(operator: Any, *args: Any, **kwargs: Any) -> Any:
     """Any operator on tensors of the device."""
-    return _operators().run(operator, *args, **kwargs)
+    return _operators()(operator, *args, **kwargs)
 
 
 def _first(operator: Any) -> Callable[..., Any]:

@@ -6,31 +6,24 @@ DLPack: what PyTorch exports from one device it imports for the other, with the 
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 
 from glia.plugins.jax.visible_cores import visible_cores
 from glia.plugins.torch.errors import MixedDevices, NoSuchCore
+from glia.runtime.borrowed import rename_device
 
 NAME = "neuron"
 
-# Of dlpack.h: DLTensor begins with a pointer to the elements, which int32 type and number follow
-_HOST, _EXTENSION = 1, 12
-_DEVICE_OFFSET = ctypes.sizeof(ctypes.c_void_p)
-_Device = ctypes.c_int32 * 2
-_pointer_of: Callable[[Any, bytes], int] = ctypes.PYFUNCTYPE(
-    ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p
-)(("PyCapsule_GetPointer", ctypes.pythonapi))
+_HOST, _EXTENSION = 1, 12  # kDLCPU and kDLExtDev (source: dlpack.h)
 
 
 def _moved(tensor: torch.Tensor, kind: int, index: int) -> torch.Tensor:
     """A tensor of another device in the same memory, which it keeps."""
     capsule = torch._C._to_dlpack(tensor)
-    device = _Device.from_address(_pointer_of(capsule, b"dltensor") + _DEVICE_OFFSET)
-    device[0], device[1] = kind, index
+    rename_device(capsule, kind, index)
     return torch._C._from_dlpack(capsule)
 
 

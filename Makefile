@@ -5,12 +5,14 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 TORCH_BIN := .venv-torch/bin
 TORCH_READY := .venv-torch/.ready
+MXNET_BIN := .venv-mxnet/bin
+MXNET_READY := .venv-mxnet/.ready
 
 # The executor multiplies one instruction's tiles at a time; more threads only wait for each other.
 export OPENBLAS_NUM_THREADS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-torch nightly-torch nightly calibrate bench pages lint types clean
+.PHONY: help demo test test-torch nightly-torch test-mxnet nightly calibrate bench pages lint types clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1 /p' Makefile | awk '{ n = $$1; $$1 = ""; printf "make %-13s %s\n", n, $$0 }'
@@ -27,6 +29,9 @@ test-torch: $(TORCH_READY)  ## the tests with PyTorch, in an environment of thei
 
 nightly-torch: $(TORCH_READY)  ## the tests with PyTorch that take longer
 	$(TORCH_BIN)/python -m pytest --numprocesses auto --dist worksteal -m nightly tests/pytorch
+
+test-mxnet: $(MXNET_READY)  ## the tests with MXNet, in an environment of their own
+	$(MXNET_BIN)/python -m pytest --numprocesses auto --dist worksteal tests/with_mxnet
 
 nightly: $(READY)  ## the tests that take longer
 	$(BIN)/python -m pytest -m nightly
@@ -48,7 +53,7 @@ types: $(READY)  ## what mypy says of src/ and dropin/, in strict mode
 	$(BIN)/mypy
 
 clean:  ## remove everything the other targets made
-	rm -rf $(VENV) .venv-torch demo-out .pytest_cache .ruff_cache .mypy_cache .hypothesis build dist
+	rm -rf $(VENV) .venv-torch .venv-mxnet demo-out .pytest_cache .ruff_cache .mypy_cache .hypothesis build dist
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(READY): requirements.lock pyproject.toml dropin/pyproject.toml
@@ -62,4 +67,11 @@ $(TORCH_READY): requirements-torch.lock pyproject.toml dropin/pyproject.toml
 	$(PYTHON) -m venv .venv-torch
 	$(TORCH_BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements-torch.lock
 	$(TORCH_BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable . --editable dropin
+	@touch $@
+
+# All that is needed is in the list: mxnet itself asks for an older NumPy than glia
+$(MXNET_READY): requirements-mxnet.lock pyproject.toml dropin/pyproject.toml
+	$(PYTHON) -m venv .venv-mxnet
+	$(MXNET_BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement requirements-mxnet.lock
+	$(MXNET_BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable . --editable dropin
 	@touch $@

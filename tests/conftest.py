@@ -32,7 +32,7 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
     return compare
 
 
-WITH_A_FRAMEWORK = "pytorch"  # tests that an environment of their own runs
+WITH_A_FRAMEWORK = {"pytorch", "with_mxnet", "with_tensorflow"}  # run in their own environments
 WORKERS_OUTPUT = "exercised"  # what a process of a parallel run tells the one that started it
 
 
@@ -41,7 +41,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     here = Path(__file__).parent
     collected = {item.path for item in items}
     every = {
-        path for path in here.rglob("test_*.py") if here / WITH_A_FRAMEWORK not in path.parents
+        path
+        for path in here.rglob("test_*.py")
+        if path.relative_to(here).parts[0] not in WITH_A_FRAMEWORK
     }
     if collected >= every and not config.option.keyword:
         exercised.watch()

@@ -36,9 +36,13 @@ from glia.neff.inspect import describe_neff
 from glia.neff.package import Neff
 from glia.ntff.trace_file import TraceFile, hash_of
 from glia.options import CompileOptions
+from glia.plugins.mxnet.lowering import symbol_to_hlo
+from glia.plugins.mxnet.parameter_file import parse_parameters, without_prefixes
+from glia.plugins.mxnet.symbol_file import parse_symbol
 from glia.runtime.arrays import random_array, read_array, read_arrays, read_references
 from glia.runtime.model import Model, load
 from glia.tile.text import parse_program as parse_tile
+from support.mxnet_models.files import SYMBOL_INPUTS, symbol_arrays, symbol_samples
 from support.neff_programs import example_neff
 
 MOST_INPUT_BYTES = 16 << 20
@@ -198,6 +202,18 @@ def use_trace(data: bytes, random: Random) -> str:
     return "read"
 
 
+def use_symbol(data: bytes, random: Random) -> str:
+    """Read a symbol, and compile what it says for the parameters and inputs that it had."""
+    return use_module(symbol_to_hlo(parse_symbol(data), SYMBOL_INPUTS, symbol_arrays()), random)
+
+
+def use_parameters(data: bytes, random: Random) -> str:
+    """Read arrays of MXNet, and compile the model whose they were."""
+    arrays = without_prefixes(parse_parameters(data))
+    symbol = parse_symbol(symbol_samples()["network"])
+    return use_module(symbol_to_hlo(symbol, SYMBOL_INPUTS, arrays), random)
+
+
 # --- the compile cache ---------------------------------------------------------------------------
 
 
@@ -251,6 +267,8 @@ KINDS = {
         Kind("machine-text", "machine_text_samples", TEXT, use_machine_text),
         Kind("host-programs", "machine_text_samples", TEXT, use_on_host),
         Kind("arrays", "array_samples", BYTES, use_array),
+        Kind("mxnet-symbols", "model_symbol_samples", TEXT, use_symbol),
+        Kind("mxnet-parameters", "parameter_samples", BYTES, use_parameters),
         Kind("traces", "trace_samples", (*BYTES, mutations.change_trace), use_trace),
         Kind("cache-entries", "cache_samples", (mutations.change_entry,), use_cache_entry),
         Kind(

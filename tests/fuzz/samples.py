@@ -28,6 +28,7 @@ from glia.profile.report import profile_programs
 from support.corpus import BY_NAME, PROGRAMS, hlo_bytes
 from support.hlo_text import entry
 from support.machine_programs import doubling, matmul
+from support.mxnet_models.files import parameter_file, symbol_arrays, symbol_samples
 from support.neff_programs import example_neff
 
 MODELS = (
@@ -135,6 +136,16 @@ def machine_text_samples() -> Mapping[str, bytes]:
 
 def _texts_after(name: str) -> Mapping[str, bytes]:
     return {model: _compiled(model)[1][name] for model in COMPILED}
+
+
+def model_symbol_samples() -> Mapping[str, bytes]:
+    """Small models of MXNet."""
+    return symbol_samples()
+
+
+def parameter_samples() -> Mapping[str, bytes]:
+    """The arrays of a network of MXNet."""
+    return {"network": parameter_file(symbol_arrays())}
 
 
 def trace_samples() -> Mapping[str, bytes]:

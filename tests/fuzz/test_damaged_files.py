@@ -23,6 +23,8 @@ EACH_TIME = {
     "tile-text": 30,
     "machine-text": 30,
     "host-programs": 100,
+    "mxnet-symbols": 40,
+    "mxnet-parameters": 40,
     "arrays": 150,
     "traces": 150,
     "cache-entries": 20,

@@ -1,0 +1,8 @@
+"""Models of MXNet compiled for a device, from glia. Import it before mxnet."""
+
+from glia import __version__
+from glia_dropin.mxnet_compiling import compile, install
+
+install()
+
+__all__ = ["__version__", "compile"]

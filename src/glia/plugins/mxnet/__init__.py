@@ -1,0 +1,1 @@
+"""Models of MXNet: their files as HLO, and the ways in which MXNet hands them over."""

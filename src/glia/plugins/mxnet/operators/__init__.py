@@ -1,0 +1,1 @@
+"""Operators of MXNet as HLO, by family."""

@@ -33,9 +33,9 @@ from glia.plugins.mxnet.parameter_file import (
     parse_parameters,
     without_prefixes,
 )
-from glia.plugins.mxnet.partition import CUSTOM, compile_in_parts
 from glia.plugins.mxnet.subgraphs import SUBGRAPH, Subgraph, parse_types, types_text
-from glia.plugins.mxnet.symbol_file import Entry, Symbol, SymbolNode, parse_symbol
+from glia.plugins.mxnet.symbol_file import NodeResult, Symbol, SymbolNode, parse_symbol
+from glia.plugins.mxnet.symbol_parts import CUSTOM, compile_in_parts
 from support.mxnet_models.files import parameter_file
 from support.mxnet_models.samples import SAMPLES, Sample, recorded
 
@@ -73,10 +73,10 @@ def layer(**attributes: str) -> Symbol:
         SymbolNode("null", "weight"),
         SymbolNode(
             "FullyConnected", "layer", {"num_hidden": "3", "no_bias": "True", **attributes},
-            (Entry(0), Entry(1)),
+            (NodeResult(0), NodeResult(1)),
         ),
     )  # fmt: skip
-    return Symbol(nodes, (Entry(2),))
+    return Symbol(nodes, (NodeResult(2),))
 
 
 def test_a_saved_model_compiles_without_mxnet(tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ def test_operands_of_other_shapes_are_refused() -> None:
         symbol_to_hlo(layer(), {"dat": X}, {"weight": WEIGHT})
     with pytest.raises(BadSymbolInputs, match="no name for an input"):
         nodes = (SymbolNode("null", "a,b"),)
-        symbol_to_hlo(Symbol(nodes, (Entry(0),)), {"a,b": X}, {})
+        symbol_to_hlo(Symbol(nodes, (NodeResult(0),)), {"a,b": X}, {})
 
 
 def test_a_shape_that_is_not_known_is_refused() -> None:
@@ -185,9 +185,9 @@ def test_a_shape_that_is_not_known_is_refused() -> None:
 
 
 def test_an_operator_that_the_table_lacks_is_named() -> None:
-    nodes = (SymbolNode("null", "data"), SymbolNode("Convolutoin", "conv", {}, (Entry(0),)))
+    nodes = (SymbolNode("null", "data"), SymbolNode("Convolutoin", "conv", {}, (NodeResult(0),)))
     with pytest.raises(UnsupportedOperator, match="did you mean Convolution"):
-        symbol_to_hlo(Symbol(nodes, (Entry(1),)), {"data": X}, {})
+        symbol_to_hlo(Symbol(nodes, (NodeResult(1),)), {"data": X}, {})
 
 
 # --- parts ---------------------------------------------------------------------------------------
@@ -197,12 +197,12 @@ def chain(*operators: str) -> Symbol:
     """Operators that each take the result of the one before."""
     nodes = [SymbolNode("null", "data")]
     for place, operator in enumerate(operators):
-        nodes.append(SymbolNode(operator, f"n{place}", {}, (Entry(place),)))
-    return Symbol(tuple(nodes), (Entry(len(operators)),))
+        nodes.append(SymbolNode(operator, f"n{place}", {}, (NodeResult(place),)))
+    return Symbol(tuple(nodes), (NodeResult(len(operators)),))
 
 
-def types_of(symbol: Symbol) -> dict[Entry, TensorType]:
-    return {Entry(place): X for place in range(len(symbol.nodes))}
+def types_of(symbol: Symbol) -> dict[NodeResult, TensorType]:
+    return {NodeResult(place): X for place in range(len(symbol.nodes))}
 
 
 def compiled(hlo: bytes, name: str) -> bytes:
@@ -232,7 +232,11 @@ def test_an_excluded_node_stays_where_it_is() -> None:
 
 def test_a_node_whose_attributes_the_device_lacks_stays_where_it_is() -> None:
     symbol = layer(unknown="1")
-    kinds = {Entry(0): X, Entry(1): type_of(WEIGHT), Entry(2): TensorType(F32, (2, 3))}
+    kinds = {
+        NodeResult(0): X,
+        NodeResult(1): type_of(WEIGHT),
+        NodeResult(2): TensorType(F32, (2, 3)),
+    }
     found = compile_in_parts(symbol, {"weight": WEIGHT}, kinds, compiled)
     assert "unknown=1" in found.on_host["layer"] and not found.neffs
 

@@ -11,7 +11,7 @@ import numpy as np
 from glia.base.dtype import F32, from_numpy
 from glia.graph.ir import TensorType
 from glia.plugins.mxnet.parameter_file import ARRAY_V1, ARRAY_V2, DTYPES, LIST_MAGIC
-from glia.plugins.mxnet.symbol_file import VARIABLE, Entry, Symbol, SymbolNode
+from glia.plugins.mxnet.symbol_file import VARIABLE, NodeResult, Symbol, SymbolNode
 
 
 def parameter_file(arrays: Mapping[str, np.ndarray], magic: int = ARRAY_V2) -> bytes:
@@ -67,16 +67,16 @@ class _Chain:
 
     def __init__(self, data: str) -> None:
         self.nodes = [SymbolNode(VARIABLE, data)]
-        self.last = Entry(0)
+        self.last = NodeResult(0)
 
     def add(self, operator: str, *parameters: str, **attributes: str) -> None:
         """An operator of the last result and parameters."""
         inputs = [self.last]
         for name in parameters:
             self.nodes.append(SymbolNode(VARIABLE, name))
-            inputs.append(Entry(len(self.nodes) - 1))
+            inputs.append(NodeResult(len(self.nodes) - 1))
         self.nodes.append(SymbolNode(operator, f"n{len(self.nodes)}", attributes, tuple(inputs)))
-        self.last = Entry(len(self.nodes) - 1)
+        self.last = NodeResult(len(self.nodes) - 1)
 
     def text(self) -> bytes:
         """The symbol's JSON, a line for each item, as MXNet writes it."""

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from glia.plugins.mxnet.operators.pointwise import _FUNCTIONS
-from glia.plugins.mxnet.symbol_file import VARIABLE, Entry, Symbol, SymbolNode
+from glia.plugins.mxnet.operators.pointwise_operators import _FUNCTIONS
+from glia.plugins.mxnet.symbol_file import VARIABLE, NodeResult, Symbol, SymbolNode
 
 RECORDED = Path(__file__).with_name("results.json")
 
@@ -55,9 +55,9 @@ class Sample:
         count = len(self.operands)
         names = "abcdefgh"[:count]
         variables = tuple(SymbolNode(VARIABLE, name) for name in names)
-        inputs = tuple(Entry(place) for place in range(count))
+        inputs = tuple(NodeResult(place) for place in range(count))
         node = SymbolNode(self.operator, "node", self.attributes, inputs)
-        heads = tuple(Entry(count, output) for output in range(self.results))
+        heads = tuple(NodeResult(count, output) for output in range(self.results))
         return Symbol((*variables, node), heads)
 
     def named(self) -> dict[str, np.ndarray]:

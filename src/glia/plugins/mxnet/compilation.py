@@ -15,8 +15,8 @@ from glia.base.dtype import from_numpy
 from glia.base.output_files import writing
 from glia.graph.ir import TensorType
 from glia.plugins.mxnet.errors import BadSymbolInputs
-from glia.plugins.mxnet.partition import Compiled, compile_in_parts
-from glia.plugins.mxnet.symbol_file import Entry, Symbol, parse_symbol
+from glia.plugins.mxnet.symbol_file import NodeResult, Symbol, parse_symbol
+from glia.plugins.mxnet.symbol_parts import CompiledSymbol, compile_in_parts
 
 Inputs = Mapping[str, Any]
 
@@ -52,7 +52,7 @@ def compile_symbol(
 
 
 def _arguments(
-    found: Compiled, arguments: Mapping[str, Any], inputs: Mapping[str, TensorType]
+    found: CompiledSymbol, arguments: Mapping[str, Any], inputs: Mapping[str, TensorType]
 ) -> dict[str, Any]:
     """The parameters that a compiled symbol still has, and its NEFFs."""
     left = {n: a for n, a in arguments.items() if n in found.symbol.variables and n not in inputs}
@@ -89,7 +89,7 @@ def _type_of(name: str, given: Any) -> TensorType:
 
 def _types(
     symbol: Any, parsed: Symbol, kinds: Mapping[str, TensorType], parameters: Mapping[str, Any]
-) -> dict[Entry, TensorType]:
+) -> dict[NodeResult, TensorType]:
     """The types of all nodes' results, as MXNet infers them."""
     known = {name: TensorType(from_numpy(a.dtype), a.shape) for name, a in parameters.items()}
     known |= kinds
@@ -109,12 +109,12 @@ def _types(
     }
 
 
-def _entries(internals: Any, parsed: Symbol) -> list[Entry]:
+def _entries(internals: Any, parsed: Symbol) -> list[NodeResult]:
     """The entries of all nodes' results, in the order in which MXNet lists them."""
     counts = itertools.groupby(mxnet.sym.Group(list(internals)), key=lambda each: each.name)
-    found: list[Entry] = []
+    found: list[NodeResult] = []
     for place, (_, results) in enumerate(counts):
-        found += [Entry(place, output) for output, _ in enumerate(results)]
+        found += [NodeResult(place, output) for output, _ in enumerate(results)]
     assert len(parsed.nodes) == 1 + max((entry.node for entry in found), default=-1)
     return found
 

@@ -17,8 +17,8 @@ from glia.plugins.hlo_module import HloModule, HloValue
 from glia.plugins.mxnet.errors import BadSymbolInputs
 from glia.plugins.mxnet.operators.attributes import Attributes
 from glia.plugins.mxnet.operators.families import TABLE
-from glia.plugins.mxnet.operators.operator_table import OperatorCall
-from glia.plugins.mxnet.symbol_file import Entry, Symbol, SymbolNode
+from glia.plugins.mxnet.operators.operator_table import NodeCall
+from glia.plugins.mxnet.symbol_file import NodeResult, Symbol, SymbolNode
 
 
 def symbol_to_hlo(
@@ -63,7 +63,7 @@ class SymbolWriter:
         self.hlo.name_tensors(list(inputs), [f"output{n}" for n in range(len(results))])
         return self.hlo.serialized(results)
 
-    def results_of(self, place: int, operands: Mapping[Entry, TensorType]) -> None:
+    def results_of(self, place: int, operands: Mapping[NodeResult, TensorType]) -> None:
         """Write one node alone, for operands of these types; raises what `symbol_to_hlo` does."""
         for entry, kind in operands.items():
             held = list(self.values.get(entry.node, ()))
@@ -77,7 +77,7 @@ class SymbolWriter:
             raise DynamicShape(name=name, shape=str(kind), loc=Loc(name=name))
         return self.hlo.entry.parameter(kind, name)
 
-    def _value(self, entry: Entry, user: str) -> HloValue:
+    def _value(self, entry: NodeResult, user: str) -> HloValue:
         found = self.values.get(entry.node, ())
         if entry.output < len(found):
             return found[entry.output]
@@ -93,7 +93,7 @@ class SymbolWriter:
         lowering = TABLE.get(node.operator)
         if lowering is None:
             raise unsupported(node)
-        site = OperatorCall(self.hlo.entry, Attributes(node.operator, node.name, node.attributes))
+        site = NodeCall(self.hlo.entry, Attributes(node.operator, node.name, node.attributes))
         operands = [self._value(entry, node.name) for entry in self.used(node)]
         try:
             inspect.signature(lowering).bind(site, *operands)
@@ -108,7 +108,7 @@ class SymbolWriter:
         return results
 
     @staticmethod
-    def used(node: SymbolNode) -> Sequence[Entry]:
+    def used(node: SymbolNode) -> Sequence[NodeResult]:
         """The operands that have a meaning: the label of an output layer has one in training."""
         return node.inputs[:1] if node.operator in LABELLED else node.inputs
 

@@ -16,7 +16,7 @@ _RENAMED: Mapping[str, Any] = {
     "round_": np.round, "in1d": np.isin, "trapz": np.trapezoid, "row_stack": np.vstack,
 }  # fmt: skip
 
-# Financial functions, which MXNet lists among its own and no model uses
+# Financial functions, which MXNet lists among its own: there are none to call
 _REMOVED = ("mirr", "npv", "pmt", "ppmt", "pv", "rate")
 
 
@@ -25,13 +25,9 @@ def _sorted_along_first(a: Any) -> np.ndarray:
     return np.sort(a, axis=0)
 
 
-def _removed(*_: Any, **__: Any) -> None:
-    raise NotImplementedError("NumPy has no financial functions any more")
-
-
 def restore_names() -> None:
     """Put back the names; those that NumPy has stay what they are."""
-    others = {"msort": _sorted_along_first, **dict.fromkeys(_REMOVED, _removed)}
+    others = {"msort": _sorted_along_first, **dict.fromkeys(_REMOVED)}
     for name, value in {**_RENAMED, **others}.items():
         if name not in vars(np):
             setattr(np, name, value)

@@ -1,4 +1,4 @@
-"""Compiled parts of symbols: what a node says of its types, and its NEFF when it is loaded."""
+"""Compiled parts of symbols: what a node says of its types, and its NEFF once it is loaded."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ VARIABLE = "null"  # the operator of a node that is an input or a parameter
 
 
 @dataclass(frozen=True)
-class Entry:
+class NodeResult:
     """One result of a node."""
 
     node: int
@@ -29,7 +29,7 @@ class SymbolNode:
     operator: str
     name: str
     attributes: Mapping[str, str] = field(default_factory=dict)
-    inputs: tuple[Entry, ...] = ()
+    inputs: tuple[NodeResult, ...] = ()
 
     @property
     def is_variable(self) -> bool:
@@ -41,7 +41,7 @@ class Symbol:
     """A model: nodes, each after those that it takes, and the entries that are its results."""
 
     nodes: tuple[SymbolNode, ...]
-    heads: tuple[Entry, ...]
+    heads: tuple[NodeResult, ...]
     version: int = 10901  # of MXNet: 1.9.1
 
     @property
@@ -62,7 +62,7 @@ class Symbol:
         return json.dumps(record)
 
 
-def _entry_record(entry: Entry) -> list[int]:
+def _entry_record(entry: NodeResult) -> list[int]:
     return [entry.node, entry.output, 0]
 
 
@@ -114,7 +114,7 @@ def _attributes(record: Mapping[str, Any], name: str) -> dict[str, str]:
     return found
 
 
-def _entry(value: Any, nodes: int, what: str) -> Entry:
+def _entry(value: Any, nodes: int, what: str) -> NodeResult:
     """An entry, which is [node, output, version] or without the version."""
     is_listed = isinstance(value, list) and len(value) in (2, 3)
     if not is_listed or any(type(each) is not int for each in value[:2]):
@@ -122,7 +122,7 @@ def _entry(value: Any, nodes: int, what: str) -> Entry:
     node, output = value[:2]
     if not 0 <= node < nodes or not 0 <= output < MOST_NODES:
         raise BadSymbolFile(reason=f"{what} is output {output} of node {node}, which is not before")
-    return Entry(node, output)
+    return NodeResult(node, output)
 
 
 def _object(value: Any, what: str) -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""Attributes of an operator, which MXNet keeps as text; one that nobody reads is refused."""
+"""Attributes of an operator, which MXNet keeps as text; what is not read is refused."""
 
 from __future__ import annotations
 

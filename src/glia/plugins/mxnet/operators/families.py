@@ -1,6 +1,17 @@
-"""The table with the operators of all families."""
+"""All families of operators, which enter their lowerings in `TABLE` when they load."""
 
-from glia.plugins.mxnet.operators import layers, normalization, pointwise, reductions, shapes
+from glia.plugins.mxnet.operators import (
+    layer_operators,
+    normalization_operators,
+    pointwise_operators,
+    reduction_operators,
+    shape_operators,
+)
 from glia.plugins.mxnet.operators.operator_table import TABLE
 
-__all__ = ["TABLE", "layers", "normalization", "pointwise", "reductions", "shapes"]
+FAMILIES = (
+    layer_operators, normalization_operators, pointwise_operators, reduction_operators,
+    shape_operators,
+)  # fmt: skip
+
+__all__ = ["FAMILIES", "TABLE"]

@@ -18,7 +18,7 @@ _Function = TypeVar("_Function", bound=Lowering)
 TABLE: dict[str, Lowering] = {}
 """The lowering of each operator by its name, complete once the families are imported.
 
-It takes an `OperatorCall` and the operands; an optional one that a node lacks keeps its default.
+It takes an `NodeCall` and the operands; an optional one that a node lacks keeps its default.
 """
 
 
@@ -34,7 +34,7 @@ def lowers(*operators: str) -> Callable[[_Function], _Function]:
     return register
 
 
-class OperatorCall(HloWriter):
+class NodeCall(HloWriter):
     """One node: its attributes, and the writer of what computes it."""
 
     def __init__(self, computation: Computation, attributes: Attributes) -> None:
@@ -61,13 +61,13 @@ class OperatorCall(HloWriter):
         """x in the dtype in which it is computed with: float32 for narrower floats."""
         return self.convert(x, wide_dtype(x.dtype))
 
-    def along(self, x: HloValue, like: HloValue, dimension: int) -> HloValue:
+    def vector_along(self, x: HloValue, like: HloValue, dimension: int) -> HloValue:
         """A vector along a dimension of another tensor, in its dtype."""
         extent = like.shape[dimension]
         self.require(x.shape == (extent,), f"takes {extent} values, not {list(x.shape)}")
         return self.broadcast(self.convert(x, like.dtype), like.shape, [dimension])
 
-    def kept(self, x: HloValue, like: HloValue, reduced: Sequence[int]) -> HloValue:
+    def repeated_over(self, x: HloValue, like: HloValue, reduced: Sequence[int]) -> HloValue:
         """A reduction's result repeated over the dimensions that it lacks."""
         return self.broadcast(x, like.shape, [d for d in range(like.rank) if d not in reduced])
 

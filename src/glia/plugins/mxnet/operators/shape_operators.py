@@ -12,14 +12,14 @@ from glia.base.dtype import F32, S32
 from glia.graph.ir import TensorType
 from glia.plugins.hlo_module import HloValue
 from glia.plugins.hlo_writer import product
-from glia.plugins.mxnet.operators.layers import rows
-from glia.plugins.mxnet.operators.operator_table import OperatorCall, lowers
+from glia.plugins.mxnet.operators.layer_operators import rows
+from glia.plugins.mxnet.operators.operator_table import NodeCall, lowers
 
 _KEEP, _INFER, _REST, _JOIN, _SPLIT = 0, -1, -2, -3, -4  # in the shape of a Reshape
 
 
 @lowers("Reshape", "reshape")
-def _reshape(at: OperatorCall, x: HloValue) -> HloValue:
+def _reshape(at: NodeCall, x: HloValue) -> HloValue:
     codes = list(at.attributes.extents("shape"))
     at.attributes.fixed("target_shape", "(0,)")
     at.attributes.fixed("keep_highest", "False")
@@ -28,7 +28,7 @@ def _reshape(at: OperatorCall, x: HloValue) -> HloValue:
     return at.reshape(x, _decoded(at, codes, x.shape))
 
 
-def _decoded(at: OperatorCall, codes: Sequence[int], extents: Sequence[int]) -> list[int]:
+def _decoded(at: NodeCall, codes: Sequence[int], extents: Sequence[int]) -> list[int]:
     """The shape that codes make of extents: kept, joined, split, the rest, or what is left."""
     found: list[int] = []
     left, position = list(codes), 0
@@ -52,7 +52,7 @@ def _decoded(at: OperatorCall, codes: Sequence[int], extents: Sequence[int]) -> 
     return _inferred(at, found, product(extents))
 
 
-def _split_extent(at: OperatorCall, parts: list[int], extent: int) -> list[int]:
+def _split_extent(at: NodeCall, parts: list[int], extent: int) -> list[int]:
     """Two extents of one, of which -1 may stand for either."""
     known = product([each for each in parts if each != _INFER])
     is_whole = len(parts) == 2 and known > 0 and not extent % known
@@ -61,7 +61,7 @@ def _split_extent(at: OperatorCall, parts: list[int], extent: int) -> list[int]:
     return [extent // known if each == _INFER else each for each in parts]
 
 
-def _inferred(at: OperatorCall, shape: list[int], elements: int) -> list[int]:
+def _inferred(at: NodeCall, shape: list[int], elements: int) -> list[int]:
     known = product([each for each in shape if each != _INFER])
     if shape.count(_INFER) == 1 and known and not elements % known:
         shape = [elements // known if each == _INFER else each for each in shape]
@@ -71,19 +71,19 @@ def _inferred(at: OperatorCall, shape: list[int], elements: int) -> list[int]:
 
 
 @lowers("reshape_like")
-def _reshape_like(at: OperatorCall, x: HloValue, like: HloValue) -> HloValue:
+def _reshape_like(at: NodeCall, x: HloValue, like: HloValue) -> HloValue:
     at.require(x.type.elements == like.type.elements, f"takes no {x.type} for {like.type}")
     return at.reshape(x, like.shape)
 
 
 @lowers("Flatten", "flatten")
-def _flatten(at: OperatorCall, x: HloValue) -> HloValue:
+def _flatten(at: NodeCall, x: HloValue) -> HloValue:
     at.require(x.rank > 0, "takes no scalar")
     return at.reshape(x, (x.shape[0], product(x.shape[1:])))
 
 
 @lowers("transpose")
-def _transpose(at: OperatorCall, x: HloValue) -> HloValue:
+def _transpose(at: NodeCall, x: HloValue) -> HloValue:
     order = at.attributes.extents("axes", ()) or tuple(reversed(range(x.rank)))
     order = tuple(at.dimension(each, x.rank, "axes") for each in order)
     if sorted(order) != list(range(x.rank)):
@@ -92,7 +92,7 @@ def _transpose(at: OperatorCall, x: HloValue) -> HloValue:
 
 
 @lowers("SwapAxis", "swapaxes")
-def _swap(at: OperatorCall, x: HloValue) -> HloValue:
+def _swap(at: NodeCall, x: HloValue) -> HloValue:
     order = list(range(x.rank))
     names = ("dim1", "dim2")
     one, other = (at.dimension(at.attributes.integer(n, 0), x.rank, n) for n in names)
@@ -101,13 +101,13 @@ def _swap(at: OperatorCall, x: HloValue) -> HloValue:
 
 
 @lowers("expand_dims")
-def _expand_dims(at: OperatorCall, x: HloValue) -> HloValue:
+def _expand_dims(at: NodeCall, x: HloValue) -> HloValue:
     place = at.dimension(at.attributes.integer("axis"), x.rank + 1)
     return at.reshape(x, (*x.shape[:place], 1, *x.shape[place:]))
 
 
 @lowers("squeeze")
-def _squeeze(at: OperatorCall, x: HloValue) -> HloValue:
+def _squeeze(at: NodeCall, x: HloValue) -> HloValue:
     given = {at.dimension(each, x.rank) for each in at.attributes.extents("axis", ())}
     dropped = given or {d for d, extent in enumerate(x.shape) if extent == 1}
     if any(x.shape[d] != 1 for d in dropped):
@@ -117,43 +117,45 @@ def _squeeze(at: OperatorCall, x: HloValue) -> HloValue:
 
 
 @lowers("broadcast_to")
-def _broadcast_to(at: OperatorCall, x: HloValue) -> HloValue:
+def _broadcast_to(at: NodeCall, x: HloValue) -> HloValue:
     given = at.attributes.extents("shape")
     at.require(len(given) == x.rank, f"makes {list(given)} of {list(x.shape)}")
-    return _repeated(at, x, [n or extent for n, extent in zip(given, x.shape, strict=True)])
+    return _broadcast_by_rule(
+        at, x, [n or extent for n, extent in zip(given, x.shape, strict=True)]
+    )
 
 
 @lowers("broadcast_like")
-def _broadcast_like(at: OperatorCall, x: HloValue, like: HloValue) -> HloValue:
+def _broadcast_like(at: NodeCall, x: HloValue, like: HloValue) -> HloValue:
     at.attributes.fixed("lhs_axes", "None")
     at.attributes.fixed("rhs_axes", "None")
     at.require(x.rank == like.rank, f"makes {list(like.shape)} of {list(x.shape)}")
-    return _repeated(at, x, like.shape)
+    return _broadcast_by_rule(at, x, like.shape)
 
 
 @lowers("broadcast_axis", "broadcast_axes")
-def _broadcast_axis(at: OperatorCall, x: HloValue) -> HloValue:
+def _broadcast_axis(at: NodeCall, x: HloValue) -> HloValue:
     dimensions, extents = at.attributes.extents("axis", ()), at.attributes.extents("size", ())
     at.require(len(dimensions) == len(extents), "has other numbers of axes and sizes")
     shape = list(x.shape)
     for d, extent in zip(dimensions, extents, strict=True):
         shape[at.dimension(d, x.rank)] = extent
-    return _repeated(at, x, shape)
+    return _broadcast_by_rule(at, x, shape)
 
 
-def _repeated(at: OperatorCall, x: HloValue, shape: Sequence[int]) -> HloValue:
+def _broadcast_by_rule(at: NodeCall, x: HloValue, shape: Sequence[int]) -> HloValue:
     fits = all(n in (1, extent) and extent >= 0 for n, extent in zip(x.shape, shape, strict=True))
     at.require(fits, f"makes {list(shape)} of {list(x.shape)}")
     _check_elements(at, shape)
     return at.expand(x, shape)
 
 
-def _check_elements(at: OperatorCall, shape: Sequence[int]) -> None:
+def _check_elements(at: NodeCall, shape: Sequence[int]) -> None:
     at.require(product(shape) < 1 << 40, f"makes a tensor of {list(shape)}")
 
 
 @lowers("tile")
-def _tile(at: OperatorCall, x: HloValue) -> HloValue:
+def _tile(at: NodeCall, x: HloValue) -> HloValue:
     times = at.attributes.extents("reps")
     rank = max(x.rank, len(times))
     shape = (1,) * (rank - x.rank) + x.shape
@@ -167,7 +169,7 @@ def _tile(at: OperatorCall, x: HloValue) -> HloValue:
 
 
 @lowers("repeat")
-def _repeat(at: OperatorCall, x: HloValue) -> HloValue:
+def _repeat(at: NodeCall, x: HloValue) -> HloValue:
     """Each element several times, one after the other."""
     times, chosen = at.attributes.integer("repeats"), at.attributes.optional_integer("axis")
     at.require(times > 0, "repeats no times")
@@ -181,7 +183,7 @@ def _repeat(at: OperatorCall, x: HloValue) -> HloValue:
 
 
 @lowers("reverse", "flip")
-def _reverse(at: OperatorCall, x: HloValue) -> HloValue:
+def _reverse(at: NodeCall, x: HloValue) -> HloValue:
     return at.reverse(x, [at.dimension(d, x.rank) for d in at.attributes.extents("axis")])
 
 
@@ -189,7 +191,7 @@ def _reverse(at: OperatorCall, x: HloValue) -> HloValue:
 
 
 def _bounds(
-    at: OperatorCall, extent: int, begin: int | None, end: int | None, step: int | None
+    at: NodeCall, extent: int, begin: int | None, end: int | None, step: int | None
 ) -> tuple[int, int, int]:
     """Where a slice of a dimension starts and ends, counted from the front, and its step."""
     step = step or 1
@@ -200,7 +202,7 @@ def _bounds(
 
 
 @lowers("slice", "crop")
-def _slice(at: OperatorCall, x: HloValue) -> HloValue:
+def _slice(at: NodeCall, x: HloValue) -> HloValue:
     names = ("begin", "end", "step")
     given = [list(at.attributes.optional_extents(name) or ()) for name in names]
     at.require(max(map(len, given)) <= x.rank, f"slices more than {x.rank} dimensions")
@@ -211,7 +213,7 @@ def _slice(at: OperatorCall, x: HloValue) -> HloValue:
 
 
 @lowers("slice_axis")
-def _slice_axis(at: OperatorCall, x: HloValue) -> HloValue:
+def _slice_axis(at: NodeCall, x: HloValue) -> HloValue:
     d = at.dimension(at.attributes.integer("axis"), x.rank)
     begin, end = at.attributes.integer("begin"), at.attributes.optional_integer("end")
     start, stop, _ = _bounds(at, x.shape[d], begin, end, None)
@@ -219,7 +221,7 @@ def _slice_axis(at: OperatorCall, x: HloValue) -> HloValue:
 
 
 @lowers("slice_like")
-def _slice_like(at: OperatorCall, x: HloValue, like: HloValue) -> HloValue:
+def _slice_like(at: NodeCall, x: HloValue, like: HloValue) -> HloValue:
     given = at.attributes.extents("axes", ()) or range(min(x.rank, like.rank))
     for each in given:
         d = at.dimension(each, min(x.rank, like.rank), "axes")
@@ -229,7 +231,7 @@ def _slice_like(at: OperatorCall, x: HloValue, like: HloValue) -> HloValue:
 
 
 @lowers("SliceChannel", "split")
-def _split(at: OperatorCall, x: HloValue) -> list[HloValue]:
+def _split(at: NodeCall, x: HloValue) -> list[HloValue]:
     d = at.dimension(at.attributes.integer("axis", 1), x.rank)
     count, drops = at.attributes.integer("num_outputs"), at.attributes.flag("squeeze_axis")
     if not 0 < count <= x.shape[d] or x.shape[d] % count:
@@ -239,7 +241,7 @@ def _split(at: OperatorCall, x: HloValue) -> list[HloValue]:
 
 
 @lowers("_split_v2")
-def _split_at(at: OperatorCall, x: HloValue) -> list[HloValue]:
+def _split_at(at: NodeCall, x: HloValue) -> list[HloValue]:
     """Parts that begin at indices, or so many of one size."""
     d = at.dimension(at.attributes.integer("axis", 1), x.rank)
     given, drops = at.attributes.extents("indices", ()), at.attributes.flag("squeeze_axis")
@@ -253,7 +255,7 @@ def _split_at(at: OperatorCall, x: HloValue) -> list[HloValue]:
 
 
 def _parts(
-    at: OperatorCall, x: HloValue, dimension: int, cuts: Sequence[int], drops: bool
+    at: NodeCall, x: HloValue, dimension: int, cuts: Sequence[int], drops: bool
 ) -> list[HloValue]:
     """Parts of x between cuts along a dimension, without it where `drops` says so."""
     ends = itertools.pairwise(cuts)
@@ -266,7 +268,7 @@ def _parts(
 
 
 @lowers("Concat", "concat")
-def _concatenate(at: OperatorCall, *xs: HloValue) -> HloValue:
+def _concatenate(at: NodeCall, *xs: HloValue) -> HloValue:
     at.require(bool(xs), "has no operands")
     d = at.dimension(at.attributes.integer("dim", 1), xs[0].rank, "dim")
     rest = {(x.dtype, x.rank, x.shape[:d], x.shape[d + 1 :]) for x in xs}
@@ -275,7 +277,7 @@ def _concatenate(at: OperatorCall, *xs: HloValue) -> HloValue:
 
 
 @lowers("stack")
-def _stack(at: OperatorCall, *xs: HloValue) -> HloValue:
+def _stack(at: NodeCall, *xs: HloValue) -> HloValue:
     at.require(bool(xs) and len({x.type for x in xs}) == 1, "takes tensors of one type")
     place = at.dimension(at.attributes.integer("axis", 0), xs[0].rank + 1)
     wide = (*xs[0].shape[:place], 1, *xs[0].shape[place:])
@@ -283,7 +285,7 @@ def _stack(at: OperatorCall, *xs: HloValue) -> HloValue:
 
 
 @lowers("Pad", "pad")
-def _pad(at: OperatorCall, x: HloValue) -> HloValue:
+def _pad(at: NodeCall, x: HloValue) -> HloValue:
     mode = at.attributes.choice("mode", ("constant", "edge", "reflect"))
     widths, value = at.attributes.extents("pad_width"), at.attributes.number("constant_value", 0.0)
     if len(widths) != 2 * x.rank or min(widths, default=0) < 0 or max(widths, default=0) >= 1 << 24:
@@ -299,7 +301,7 @@ def _pad(at: OperatorCall, x: HloValue) -> HloValue:
 
 
 def _continued(
-    at: OperatorCall, x: HloValue, dimension: int, low: int, high: int, mode: str
+    at: NodeCall, x: HloValue, dimension: int, low: int, high: int, mode: str
 ) -> HloValue:
     """x with its edge, or what lies inside it, before and after it along a dimension."""
     extent = x.shape[dimension]
@@ -309,7 +311,7 @@ def _continued(
 
 
 @lowers("depth_to_space")
-def _depth_to_space(at: OperatorCall, x: HloValue) -> HloValue:
+def _depth_to_space(at: NodeCall, x: HloValue) -> HloValue:
     size = at.attributes.integer("block_size")
     at.require(x.rank == 4 and size > 0 and not x.shape[1] % (size * size), f"takes no {x.type}")
     batch, channels, height, width = x.shape
@@ -320,7 +322,7 @@ def _depth_to_space(at: OperatorCall, x: HloValue) -> HloValue:
 
 
 @lowers("space_to_depth")
-def _space_to_depth(at: OperatorCall, x: HloValue) -> HloValue:
+def _space_to_depth(at: NodeCall, x: HloValue) -> HloValue:
     size = at.attributes.integer("block_size")
     at.require(x.rank == 4 and size > 0 and not any(n % size for n in x.shape[2:]), f"no {x.type}")
     batch, channels, height, width = x.shape
@@ -333,7 +335,7 @@ def _space_to_depth(at: OperatorCall, x: HloValue) -> HloValue:
 
 
 @lowers("take")
-def _take(at: OperatorCall, x: HloValue, places: HloValue) -> HloValue:
+def _taken_slices(at: NodeCall, x: HloValue, places: HloValue) -> HloValue:
     d = at.dimension(at.attributes.integer("axis", 0), x.rank)
     mode = at.attributes.choice("mode", ("clip", "wrap"), "clip")
     if mode == "wrap":
@@ -344,7 +346,7 @@ def _take(at: OperatorCall, x: HloValue, places: HloValue) -> HloValue:
 
 
 @lowers("pick")
-def _pick(at: OperatorCall, x: HloValue, places: HloValue) -> HloValue:
+def _pick(at: NodeCall, x: HloValue, places: HloValue) -> HloValue:
     """The element at an index along a dimension, for each of the others."""
     d = at.dimension(at.attributes.integer("axis", -1), x.rank)
     at.attributes.choice("mode", ("clip",), "clip")
@@ -354,13 +356,15 @@ def _pick(at: OperatorCall, x: HloValue, places: HloValue) -> HloValue:
     chosen = at.reshape(at.convert(places, S32), rest)
     last, zero = at.splat(x.shape[d] - 1, chosen.type), at.filled_like(0, chosen)
     clipped = at.binary("minimum", at.binary("maximum", chosen, zero), last)
-    is_there = at.compare("EQ", at.iota(TensorType(S32, x.shape), d), at.kept(clipped, x, [d]))
+    is_there = at.compare(
+        "EQ", at.iota(TensorType(S32, x.shape), d), at.repeated_over(clipped, x, [d])
+    )
     found = at.sum(at.select(is_there, x, at.filled_like(0, x)), [d])
     return at.reshape(found, [*x.shape[:d], 1, *x.shape[d + 1 :]] if keeps else rest or (1,))
 
 
 @lowers("one_hot")
-def _one_hot(at: OperatorCall, places: HloValue) -> HloValue:
+def _one_hot(at: NodeCall, places: HloValue) -> HloValue:
     attributes = at.attributes
     depth, dtype = attributes.integer("depth"), attributes.dtype("dtype", F32)
     on, off = attributes.number("on_value", 1.0), attributes.number("off_value", 0.0)
@@ -374,7 +378,7 @@ def _one_hot(at: OperatorCall, places: HloValue) -> HloValue:
 
 
 @lowers("gather_nd")
-def _gather_nd(at: OperatorCall, x: HloValue, places: HloValue) -> HloValue:
+def _gather_nd(at: NodeCall, x: HloValue, places: HloValue) -> HloValue:
     """Slices at indices, whose first dimension has one for each of the first of x."""
     at.require(places.rank > 0 and 0 < places.shape[0] <= x.rank, f"takes no indices {places.type}")
     count = places.shape[0]
@@ -384,7 +388,7 @@ def _gather_nd(at: OperatorCall, x: HloValue, places: HloValue) -> HloValue:
 
 
 @lowers("SequenceMask")
-def _sequence_mask(at: OperatorCall, x: HloValue, lengths: HloValue | None = None) -> HloValue:
+def _sequence_mask(at: NodeCall, x: HloValue, lengths: HloValue | None = None) -> HloValue:
     """Elements beyond the length of their sequence become a number."""
     value, d = at.attributes.number("value", 0.0), at.attributes.integer("axis", 0)
     if not at.attributes.flag("use_sequence_length"):
@@ -398,7 +402,7 @@ def _sequence_mask(at: OperatorCall, x: HloValue, lengths: HloValue | None = Non
 
 
 @lowers("_zeros", "_ones", "_full")
-def _filled(at: OperatorCall) -> HloValue:
+def _filled(at: NodeCall) -> HloValue:
     value = {"_zeros": 0.0, "_ones": 1.0}.get(at.attributes.operator)
     value = at.attributes.number("value") if value is None else value
     shape, dtype = at.attributes.extents("shape"), at.attributes.dtype("dtype", F32)
@@ -408,7 +412,7 @@ def _filled(at: OperatorCall) -> HloValue:
 
 
 @lowers("_arange")
-def _arange(at: OperatorCall) -> HloValue:
+def _arange(at: NodeCall) -> HloValue:
     attributes = at.attributes
     start, step = attributes.number("start", 0.0), attributes.number("step", 1.0)
     stop = attributes.number("stop", math.inf)
@@ -424,7 +428,7 @@ def _arange(at: OperatorCall) -> HloValue:
 
 
 @lowers("_contrib_arange_like")
-def _arange_like(at: OperatorCall, x: HloValue) -> HloValue:
+def _arange_like(at: NodeCall, x: HloValue) -> HloValue:
     attributes = at.attributes
     start, step = attributes.number("start", 0.0), attributes.number("step", 1.0)
     attributes.fixed("repeat", "1")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from glia.base.dtype import PRED
 from glia.plugins.hlo_module import HloValue
-from glia.plugins.mxnet.operators.operator_table import OperatorCall, lowers
+from glia.plugins.mxnet.operators.operator_table import NodeCall, lowers
 
 _FUNCTIONS = {
     "sigmoid": "logistic", "tanh": "tanh", "exp": "exponential", "log": "log", "sqrt": "sqrt",
@@ -78,7 +78,7 @@ def _register() -> None:
 
 
 def _function(opcode: str) -> Callable[..., HloValue]:
-    def lower(at: OperatorCall, x: HloValue) -> HloValue:
+    def lower(at: NodeCall, x: HloValue) -> HloValue:
         at.require(x.dtype.is_float, f"takes floats, not {x.dtype}")
         return at.convert(at.unary(opcode, at.wide(x)), x.dtype)
 
@@ -88,13 +88,13 @@ def _function(opcode: str) -> Callable[..., HloValue]:
 def _sign_or_rounding(opcode: str, is_exact: bool) -> Callable[..., HloValue]:
     """An operation on any number, of which integers stay what they are where it only rounds."""
 
-    def lower(at: OperatorCall, x: HloValue) -> HloValue:
+    def lower(at: NodeCall, x: HloValue) -> HloValue:
         return x if is_exact and not x.dtype.is_float else at.unary(opcode, x)
 
     return lower
 
 
-def pair(at: OperatorCall, x: HloValue, y: HloValue) -> Pair:
+def pair(at: NodeCall, x: HloValue, y: HloValue) -> Pair:
     """Operands in one dtype and repeated to one shape."""
     at.require(x.dtype is y.dtype, f"takes operands of one dtype, not {x.dtype} and {y.dtype}")
     shape = []
@@ -108,28 +108,28 @@ def pair(at: OperatorCall, x: HloValue, y: HloValue) -> Pair:
 
 
 def _arithmetic(opcode: str) -> Callable[..., HloValue]:
-    def lower(at: OperatorCall, x: HloValue, y: HloValue) -> HloValue:
+    def lower(at: NodeCall, x: HloValue, y: HloValue) -> HloValue:
         return at.binary(opcode, *pair(at, x, y))
 
     return lower
 
 
 def _comparison(direction: str) -> Callable[..., HloValue]:
-    def lower(at: OperatorCall, x: HloValue, y: HloValue) -> HloValue:
+    def lower(at: NodeCall, x: HloValue, y: HloValue) -> HloValue:
         return at.convert(at.compare(direction, *pair(at, x, y)), x.dtype)
 
     return lower
 
 
 def _logical(opcode: str) -> Callable[..., HloValue]:
-    def lower(at: OperatorCall, x: HloValue, y: HloValue) -> HloValue:
+    def lower(at: NodeCall, x: HloValue, y: HloValue) -> HloValue:
         x_set, y_set = (at.compare_to("NE", each, 0) for each in pair(at, x, y))
         return at.convert(at.binary(opcode, x_set, y_set), x.dtype)
 
     return lower
 
 
-def _scalar(at: OperatorCall, x: HloValue) -> HloValue:
+def _scalar(at: NodeCall, x: HloValue) -> HloValue:
     """The number of a node with one, as a tensor like x."""
     value = at.attributes.number("scalar", 0.0)
     at.attributes.flag("is_int")  # says how the number was written
@@ -140,7 +140,7 @@ def _scalar(at: OperatorCall, x: HloValue) -> HloValue:
 
 
 def _with_number(opcode: str, is_first: bool) -> Callable[..., HloValue]:
-    def lower(at: OperatorCall, x: HloValue) -> HloValue:
+    def lower(at: NodeCall, x: HloValue) -> HloValue:
         number = _scalar(at, x)
         return at.binary(opcode, *((number, x) if is_first else (x, number)))
 
@@ -148,14 +148,14 @@ def _with_number(opcode: str, is_first: bool) -> Callable[..., HloValue]:
 
 
 def _comparison_with_number(direction: str) -> Callable[..., HloValue]:
-    def lower(at: OperatorCall, x: HloValue) -> HloValue:
+    def lower(at: NodeCall, x: HloValue) -> HloValue:
         return at.convert(at.compare(direction, x, _scalar(at, x)), x.dtype)
 
     return lower
 
 
 @lowers("_power_scalar")
-def _power(at: OperatorCall, x: HloValue) -> HloValue:
+def _power(at: NodeCall, x: HloValue) -> HloValue:
     exponent = at.attributes.number("scalar", 1.0)
     at.attributes.flag("is_int")
     if exponent == 2:
@@ -166,7 +166,7 @@ def _power(at: OperatorCall, x: HloValue) -> HloValue:
 
 
 @lowers("broadcast_mod", "_mod", "_Mod")
-def _modulo(at: OperatorCall, x: HloValue, y: HloValue) -> HloValue:
+def _modulo(at: NodeCall, x: HloValue, y: HloValue) -> HloValue:
     """The remainder with the sign of the divisor; 0 for a divisor 0."""
     x, y = pair(at, x, y)
     rest = at.binary("remainder", x, y)
@@ -177,12 +177,12 @@ def _modulo(at: OperatorCall, x: HloValue, y: HloValue) -> HloValue:
 
 
 @lowers("_mod_scalar")
-def _modulo_number(at: OperatorCall, x: HloValue) -> HloValue:
+def _modulo_number(at: NodeCall, x: HloValue) -> HloValue:
     return _modulo(at, x, _scalar(at, x))
 
 
 @lowers("add_n", "ElementWiseSum")
-def _add_all(at: OperatorCall, *xs: HloValue) -> HloValue:
+def _add_all(at: NodeCall, *xs: HloValue) -> HloValue:
     at.require(bool(xs) and len({x.type for x in xs}) == 1, "takes tensors of one shape and dtype")
     total = xs[0]
     for x in xs[1:]:
@@ -193,12 +193,12 @@ def _add_all(at: OperatorCall, *xs: HloValue) -> HloValue:
 @lowers(
     "identity", "_copy", "BlockGrad", "stop_gradient", "make_loss", "_identity_with_attr_like_rhs"
 )
-def _identity(at: OperatorCall, x: HloValue, *_: HloValue) -> HloValue:
+def _identity(at: NodeCall, x: HloValue, *_: HloValue) -> HloValue:
     return x
 
 
 @lowers("Dropout")
-def _dropout(at: OperatorCall, x: HloValue) -> HloValue:
+def _dropout(at: NodeCall, x: HloValue) -> HloValue:
     """Nothing is dropped where a model is not trained."""
     at.attributes.fixed("mode", "training", "drops elements of a compiled model")
     at.attributes.number("p", 0.5)
@@ -207,77 +207,77 @@ def _dropout(at: OperatorCall, x: HloValue) -> HloValue:
 
 
 @lowers("LinearRegressionOutput", "MAERegressionOutput", "MakeLoss")
-def _output(at: OperatorCall, x: HloValue, label: HloValue | None = None) -> HloValue:
+def _output(at: NodeCall, x: HloValue, label: HloValue | None = None) -> HloValue:
     return x
 
 
 @lowers("LogisticRegressionOutput")
-def _logistic_output(at: OperatorCall, x: HloValue, label: HloValue | None = None) -> HloValue:
+def _logistic_output(at: NodeCall, x: HloValue, label: HloValue | None = None) -> HloValue:
     return at.unary("logistic", x)
 
 
 @lowers("square")
-def _square(at: OperatorCall, x: HloValue) -> HloValue:
+def _square(at: NodeCall, x: HloValue) -> HloValue:
     return at.multiply(x, x)
 
 
 @lowers("reciprocal")
-def _reciprocal(at: OperatorCall, x: HloValue) -> HloValue:
+def _reciprocal(at: NodeCall, x: HloValue) -> HloValue:
     return at.divide(at.filled_like(1, x), x)
 
 
 @lowers("rcbrt")
-def _reciprocal_cube_root(at: OperatorCall, x: HloValue) -> HloValue:
+def _reciprocal_cube_root(at: NodeCall, x: HloValue) -> HloValue:
     return _reciprocal(at, at.unary("cbrt", x))
 
 
 @lowers("log2")
-def _log2(at: OperatorCall, x: HloValue) -> HloValue:
+def _log2(at: NodeCall, x: HloValue) -> HloValue:
     return at.scaled(at.unary("log", x), 1 / math.log(2))
 
 
 @lowers("log10")
-def _log10(at: OperatorCall, x: HloValue) -> HloValue:
+def _log10(at: NodeCall, x: HloValue) -> HloValue:
     return at.scaled(at.unary("log", x), 1 / math.log(10))
 
 
 @lowers("degrees")
-def _degrees(at: OperatorCall, x: HloValue) -> HloValue:
+def _degrees(at: NodeCall, x: HloValue) -> HloValue:
     return at.scaled(x, 180 / math.pi)
 
 
 @lowers("radians")
-def _radians(at: OperatorCall, x: HloValue) -> HloValue:
+def _radians(at: NodeCall, x: HloValue) -> HloValue:
     return at.scaled(x, math.pi / 180)
 
 
 @lowers("trunc", "fix")
-def _truncate(at: OperatorCall, x: HloValue) -> HloValue:
+def _truncate(at: NodeCall, x: HloValue) -> HloValue:
     if not x.dtype.is_float:
         return x
     return at.select(at.compare_to("LT", x, 0), at.unary("ceil", x), at.unary("floor", x))
 
 
 @lowers("logical_not")
-def _logical_not(at: OperatorCall, x: HloValue) -> HloValue:
+def _logical_not(at: NodeCall, x: HloValue) -> HloValue:
     return at.convert(at.compare_to("EQ", x, 0), x.dtype)
 
 
 @lowers("broadcast_hypot", "_hypot")
-def _hypotenuse(at: OperatorCall, x: HloValue, y: HloValue) -> HloValue:
+def _hypotenuse(at: NodeCall, x: HloValue, y: HloValue) -> HloValue:
     x, y = pair(at, x, y)
     return at.unary("sqrt", at.add(at.multiply(x, x), at.multiply(y, y)))
 
 
 @lowers("clip")
-def _clip(at: OperatorCall, x: HloValue) -> HloValue:
+def _clip(at: NodeCall, x: HloValue) -> HloValue:
     low, high = at.attributes.number("a_min"), at.attributes.number("a_max")
     raised = at.binary("maximum", x, at.number(low, x.type))
     return at.binary("minimum", raised, at.number(high, x.type))
 
 
 @lowers("where")
-def _where(at: OperatorCall, condition: HloValue, x: HloValue, y: HloValue) -> HloValue:
+def _chosen_elements(at: NodeCall, condition: HloValue, x: HloValue, y: HloValue) -> HloValue:
     """A condition of one dimension chooses rows."""
     at.require(x.type == y.type, f"takes tensors of one type, not {x.type} and {y.type}")
     is_set = condition if condition.dtype is PRED else at.compare_to("NE", condition, 0)
@@ -288,18 +288,18 @@ def _where(at: OperatorCall, condition: HloValue, x: HloValue, y: HloValue) -> H
 
 
 @lowers("Cast", "cast", "amp_cast")
-def _cast(at: OperatorCall, x: HloValue) -> HloValue:
+def _cast(at: NodeCall, x: HloValue) -> HloValue:
     dtype = at.attributes.dtype("dtype", x.dtype)
     return at.compare_to("NE", x, 0) if dtype is PRED else at.convert(x, dtype)
 
 
 @lowers("zeros_like")
-def _zeros_like(at: OperatorCall, x: HloValue) -> HloValue:
+def _zeros_like(at: NodeCall, x: HloValue) -> HloValue:
     return at.filled_like(0, x)
 
 
 @lowers("ones_like")
-def _ones_like(at: OperatorCall, x: HloValue) -> HloValue:
+def _ones_like(at: NodeCall, x: HloValue) -> HloValue:
     return at.filled_like(1, x)
 
 
@@ -307,31 +307,31 @@ def _ones_like(at: OperatorCall, x: HloValue) -> HloValue:
 
 
 @lowers("relu")
-def relu(at: OperatorCall, x: HloValue) -> HloValue:
+def relu(at: NodeCall, x: HloValue) -> HloValue:
     """The greater of x and 0."""
     return at.binary("maximum", x, at.filled_like(0, x))
 
 
-def _softplus(at: OperatorCall, x: HloValue) -> HloValue:
+def _softplus(at: NodeCall, x: HloValue) -> HloValue:
     """log(1 + exp(x)), without an overflow."""
     below = at.unary("exponential", at.unary("negate", at.unary("abs", x)))
     return at.add(relu(at, x), at.unary("log-plus-one", below))
 
 
 @lowers("softsign")
-def _softsign(at: OperatorCall, x: HloValue) -> HloValue:
+def _softsign(at: NodeCall, x: HloValue) -> HloValue:
     return at.divide(x, at.plus(at.unary("abs", x), 1))
 
 
 @lowers("hard_sigmoid")
-def _hard_sigmoid(at: OperatorCall, x: HloValue) -> HloValue:
+def _hard_sigmoid(at: NodeCall, x: HloValue) -> HloValue:
     slope, offset = at.attributes.number("alpha", 0.2), at.attributes.number("beta", 0.5)
     line = at.plus(at.scaled(x, slope), offset)
     return at.binary("minimum", relu(at, line), at.filled_like(1, x))
 
 
 @lowers("Activation")
-def _activation(at: OperatorCall, x: HloValue) -> HloValue:
+def _activation(at: NodeCall, x: HloValue) -> HloValue:
     known = ("relu", "sigmoid", "tanh", "softrelu", "softsign")
     chosen = at.attributes.choice("act_type", known)
     wide = at.wide(x)
@@ -347,7 +347,7 @@ def _activation(at: OperatorCall, x: HloValue) -> HloValue:
 
 
 @lowers("LeakyReLU")
-def _leaky_relu(at: OperatorCall, x: HloValue, slopes: HloValue | None = None) -> HloValue:
+def _leaky_relu(at: NodeCall, x: HloValue, slopes: HloValue | None = None) -> HloValue:
     known = ("leaky", "prelu", "elu", "selu", "gelu", "rrelu")
     chosen = at.attributes.choice("act_type", known, "leaky")
     slope = at.attributes.number("slope", 0.25)
@@ -368,27 +368,27 @@ def _leaky_relu(at: OperatorCall, x: HloValue, slopes: HloValue | None = None) -
     return at.convert(at.select(at.compare_to("GT", wide, 0), wide, below), x.dtype)
 
 
-def _slopes(at: OperatorCall, slopes: HloValue, like: HloValue) -> HloValue:
+def _slopes(at: NodeCall, slopes: HloValue, like: HloValue) -> HloValue:
     """One slope for all, or one for each channel."""
     if slopes.type.elements == 1 and slopes.rank <= 1:
         return at.broadcast(at.reshape(slopes, ()), like.shape, [])
-    return at.along(slopes, like, min(1, like.rank - 1))
+    return at.vector_along(slopes, like, min(1, like.rank - 1))
 
 
-def _exponential_unit(at: OperatorCall, x: HloValue, slope: float, kind: str) -> HloValue:
+def _exponential_unit(at: NodeCall, x: HloValue, slope: float, kind: str) -> HloValue:
     scale, alpha = (1.0507009873554805, 1.6732632423543772) if kind == "selu" else (1.0, slope)
     below = at.scaled(at.unary("exponential-minus-one", x), alpha)
     return at.scaled(at.select(at.compare_to("GT", x, 0), x, below), scale)
 
 
-def gelu(at: OperatorCall, x: HloValue) -> HloValue:
+def gelu(at: NodeCall, x: HloValue) -> HloValue:
     """x * (1 + erf(x / sqrt(2))) / 2."""
     gate = at.plus(at.unary("erf", at.scaled(x, math.sqrt(0.5))), 1)
     return at.multiply(at.scaled(x, 0.5), gate)
 
 
 @lowers("smooth_l1")
-def _smooth_l1(at: OperatorCall, x: HloValue) -> HloValue:
+def _smooth_l1(at: NodeCall, x: HloValue) -> HloValue:
     square = at.attributes.number("scalar", 1.0) ** 2
     size = at.unary("abs", x)
     inside = at.scaled(at.multiply(x, x), 0.5 * square)
@@ -397,7 +397,7 @@ def _smooth_l1(at: OperatorCall, x: HloValue) -> HloValue:
 
 
 @lowers("_contrib_div_sqrt_dim")
-def _over_root_of_last(at: OperatorCall, x: HloValue) -> HloValue:
+def _over_root_of_last(at: NodeCall, x: HloValue) -> HloValue:
     return at.scaled(x, 1 / math.sqrt(max(1, x.shape[-1])))
 
 

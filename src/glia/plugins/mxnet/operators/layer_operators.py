@@ -9,7 +9,7 @@ import numpy as np
 from glia.base.dtype import S32
 from glia.plugins.hlo_module import HloValue
 from glia.plugins.hlo_writer import Window, product
-from glia.plugins.mxnet.operators.operator_table import OperatorCall, lowers
+from glia.plugins.mxnet.operators.operator_table import NodeCall, lowers
 
 _LAYOUTS = {1: "NCW", 2: "NCHW", 3: "NCDHW"}
 MOST_PIXELS = 1 << 20  # of a window or its padding along a dimension
@@ -18,7 +18,7 @@ MOST_COUNTS = 1 << 26  # windows whose sizes differ
 
 @lowers("FullyConnected")
 def _fully_connected(
-    at: OperatorCall, x: HloValue, weight: HloValue, bias: HloValue | None = None
+    at: NodeCall, x: HloValue, weight: HloValue, bias: HloValue | None = None
 ) -> HloValue:
     units = at.attributes.integer("num_hidden")
     if at.attributes.flag("flatten", True):
@@ -31,16 +31,16 @@ def _fully_connected(
     return _biased(at, found, bias, found.rank - 1)
 
 
-def _biased(at: OperatorCall, x: HloValue, bias: HloValue | None, dimension: int) -> HloValue:
+def _biased(at: NodeCall, x: HloValue, bias: HloValue | None, dimension: int) -> HloValue:
     has_bias = not at.attributes.flag("no_bias", bias is None)
     at.require(has_bias == (bias is not None), "has a bias that its attribute no_bias denies")
-    return x if bias is None else at.add(x, at.along(bias, x, dimension))
+    return x if bias is None else at.add(x, at.vector_along(bias, x, dimension))
 
 
 # --- convolutions --------------------------------------------------------------------------------
 
 
-def _per_dimension(at: OperatorCall, name: str, rank: int, default: int, least: int) -> list[int]:
+def _per_dimension(at: NodeCall, name: str, rank: int, default: int, least: int) -> list[int]:
     """The values of an attribute for the dimensions of an image; one lacking is the default."""
     found = at.attributes.extents(name, ()) or (default,) * rank
     if len(found) != rank or min(found) < least or max(found) > MOST_PIXELS:
@@ -48,7 +48,7 @@ def _per_dimension(at: OperatorCall, name: str, rank: int, default: int, least: 
     return list(found)
 
 
-def _image_rank(at: OperatorCall, x: HloValue) -> int:
+def _image_rank(at: NodeCall, x: HloValue) -> int:
     rank = x.rank - 2
     at.require(rank in _LAYOUTS, f"takes images of 1 to 3 dimensions, not {list(x.shape)}")
     at.attributes.fixed("layout", _LAYOUTS[rank])
@@ -57,7 +57,7 @@ def _image_rank(at: OperatorCall, x: HloValue) -> int:
 
 @lowers("Convolution", "Convolution_v1")
 def _convolution(
-    at: OperatorCall, x: HloValue, weight: HloValue, bias: HloValue | None = None
+    at: NodeCall, x: HloValue, weight: HloValue, bias: HloValue | None = None
 ) -> HloValue:
     rank = _image_rank(at, x)
     size = _per_dimension(at, "kernel", rank, 1, 1)
@@ -74,14 +74,14 @@ def _convolution(
     return _biased(at, at.convolve(x, weight, window, groups=groups), bias, 1)
 
 
-def _check_groups(at: OperatorCall, groups: int, *channels: int) -> None:
+def _check_groups(at: NodeCall, groups: int, *channels: int) -> None:
     if groups < 1 or any(each % groups or each < 1 for each in channels):
         raise at.attributes.refusal("num_group", f"does not divide {list(channels)} channels")
 
 
 @lowers("Deconvolution")
 def _deconvolution(
-    at: OperatorCall, x: HloValue, weight: HloValue, bias: HloValue | None = None
+    at: NodeCall, x: HloValue, weight: HloValue, bias: HloValue | None = None
 ) -> HloValue:
     """The gradient of a convolution by its input: x spread by the stride, the kernel turned."""
     rank = _image_rank(at, x)
@@ -112,7 +112,7 @@ def _deconvolution(
 
 
 @lowers("Pooling", "Pooling_v1")
-def _pooling(at: OperatorCall, x: HloValue) -> HloValue:
+def _pooling(at: NodeCall, x: HloValue) -> HloValue:
     rank = _image_rank(at, x)
     kind = at.attributes.choice("pool_type", ("max", "avg", "sum"), "max")
     is_global = at.attributes.flag("global_pool")
@@ -143,7 +143,7 @@ def _pooling(at: OperatorCall, x: HloValue) -> HloValue:
 
 
 def _high_padding(
-    at: OperatorCall, extent: int, size: int, stride: int, padding: int, convention: str
+    at: NodeCall, extent: int, size: int, stride: int, padding: int, convention: str
 ) -> int:
     """What lies above an image, so that its windows are those of a convention."""
     room = extent + 2 * padding - size
@@ -153,7 +153,7 @@ def _high_padding(
 
 
 def _window_counts(
-    at: OperatorCall, x: HloValue, total: HloValue, window: Window, counts_padding: bool
+    at: NodeCall, x: HloValue, total: HloValue, window: Window, counts_padding: bool
 ) -> HloValue:
     """How many elements each window has; of its padding at most what lies below it."""
     at.require(product(total.shape[2:]) < MOST_COUNTS, f"has {list(total.shape[2:])} windows")
@@ -172,7 +172,7 @@ def _window_counts(
 
 
 @lowers("UpSampling")
-def _up_sampling(at: OperatorCall, x: HloValue) -> HloValue:
+def _up_sampling(at: NodeCall, x: HloValue) -> HloValue:
     """Each pixel repeated along both dimensions."""
     at.attributes.choice("sample_type", ("nearest",))
     at.attributes.fixed("multi_input_mode", "concat")
@@ -188,7 +188,7 @@ def _up_sampling(at: OperatorCall, x: HloValue) -> HloValue:
 
 
 @lowers("Embedding")
-def _embedding(at: OperatorCall, places: HloValue, table: HloValue) -> HloValue:
+def _embedding(at: NodeCall, places: HloValue, table: HloValue) -> HloValue:
     """Rows of a table; indices beyond it take its last row."""
     declared = (at.attributes.integer("input_dim"), at.attributes.integer("output_dim"))
     at.attributes.dtype("dtype", table.dtype)
@@ -196,7 +196,7 @@ def _embedding(at: OperatorCall, places: HloValue, table: HloValue) -> HloValue:
     return rows(at, table, places, 0)
 
 
-def rows(at: OperatorCall, x: HloValue, places: HloValue, dimension: int) -> HloValue:
+def rows(at: NodeCall, x: HloValue, places: HloValue, dimension: int) -> HloValue:
     """Slices of x at indices along a dimension, in its place; those beyond are clipped."""
     at.require(x.shape[dimension] > 0, "takes slices of a tensor without elements")
     indices = at.reshape(at.convert(places, S32), (*places.shape, 1))

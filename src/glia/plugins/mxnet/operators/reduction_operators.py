@@ -8,10 +8,10 @@ from glia.base.dtype import F32, S32, DType
 from glia.graph.ir import TensorType
 from glia.plugins.hlo_module import HloValue
 from glia.plugins.hlo_writer import HloWriter, product
-from glia.plugins.mxnet.operators.operator_table import OperatorCall, lowers, wide_dtype
+from glia.plugins.mxnet.operators.operator_table import NodeCall, lowers, wide_dtype
 
 
-def _dimensions(at: OperatorCall, rank: int) -> list[int]:
+def _dimensions(at: NodeCall, rank: int) -> list[int]:
     """The dimensions that a node reduces: all where it names none."""
     given = at.attributes.extents("axis", ())
     named = sorted({at.dimension(each, rank) for each in given}) or list(range(rank))
@@ -20,17 +20,15 @@ def _dimensions(at: OperatorCall, rank: int) -> list[int]:
     return named
 
 
-def _finished(at: OperatorCall, found: HloValue, x: HloValue, reduced: list[int]) -> HloValue:
+def _finished(at: NodeCall, found: HloValue, x: HloValue, reduced: list[int]) -> HloValue:
     """A reduction in MXNet's shape: a scalar is a vector of one element."""
     if at.attributes.flag("keepdims"):
         return at.reshape(found, [1 if d in reduced else n for d, n in enumerate(x.shape)])
     return at.reshape(found, found.shape or (1,))
 
 
-def _reduction(
-    opcode: str, init: Callable[[OperatorCall, DType], HloValue]
-) -> Callable[..., HloValue]:
-    def lower(at: OperatorCall, x: HloValue) -> HloValue:
+def _reduction(opcode: str, init: Callable[[NodeCall, DType], HloValue]) -> Callable[..., HloValue]:
+    def lower(at: NodeCall, x: HloValue) -> HloValue:
         reduced = _dimensions(at, x.rank)
         wide = at.wide(x)
         found = at.reduce(opcode, wide, init(at, wide.dtype), reduced)
@@ -48,14 +46,14 @@ def _register() -> None:
 
 
 @lowers("mean")
-def _mean(at: OperatorCall, x: HloValue) -> HloValue:
+def _mean(at: NodeCall, x: HloValue) -> HloValue:
     reduced = _dimensions(at, x.rank)
     found = at.mean(at.wide(x), reduced)
     return _finished(at, at.convert(found, x.dtype), x, reduced)
 
 
 @lowers("norm")
-def _norm(at: OperatorCall, x: HloValue) -> HloValue:
+def _norm(at: NodeCall, x: HloValue) -> HloValue:
     order = at.attributes.integer("ord", 2)
     if order not in (1, 2):
         raise at.attributes.refusal("ord", "is neither 1 nor 2")
@@ -71,7 +69,7 @@ def _norm(at: OperatorCall, x: HloValue) -> HloValue:
 # --- extremes and orders -------------------------------------------------------------------------
 
 
-def _place_of_extreme(at: OperatorCall, x: HloValue, direction: str) -> HloValue:
+def _place_of_extreme(at: NodeCall, x: HloValue, direction: str) -> HloValue:
     """The first index of the extreme along a dimension, as a float: MXNet has it so."""
     chosen = at.attributes.optional_integer("axis")
     keeps = at.attributes.flag("keepdims")
@@ -98,16 +96,16 @@ def _place_of_extreme(at: OperatorCall, x: HloValue, direction: str) -> HloValue
 
 
 @lowers("argmax")
-def _argmax(at: OperatorCall, x: HloValue) -> HloValue:
+def _argmax(at: NodeCall, x: HloValue) -> HloValue:
     return _place_of_extreme(at, x, "GT")
 
 
 @lowers("argmin")
-def _argmin(at: OperatorCall, x: HloValue) -> HloValue:
+def _argmin(at: NodeCall, x: HloValue) -> HloValue:
     return _place_of_extreme(at, x, "LT")
 
 
-def _sorted(at: OperatorCall, x: HloValue, is_ascending: bool) -> tuple[HloValue, HloValue, int]:
+def _sorted(at: NodeCall, x: HloValue, is_ascending: bool) -> tuple[HloValue, HloValue, int]:
     """x in order along a dimension, where its elements were, and the dimension."""
     dimension = at.dimension(at.attributes.integer("axis", -1), x.rank)
     places = at.iota(TensorType(S32, x.shape), dimension)
@@ -117,18 +115,18 @@ def _sorted(at: OperatorCall, x: HloValue, is_ascending: bool) -> tuple[HloValue
 
 
 @lowers("sort")
-def _sort(at: OperatorCall, x: HloValue) -> HloValue:
+def _sort(at: NodeCall, x: HloValue) -> HloValue:
     return _sorted(at, x, at.attributes.flag("is_ascend", True))[0]
 
 
 @lowers("argsort")
-def _argsort(at: OperatorCall, x: HloValue) -> HloValue:
+def _argsort(at: NodeCall, x: HloValue) -> HloValue:
     dtype = at.attributes.dtype("dtype", F32)
     return at.convert(_sorted(at, x, at.attributes.flag("is_ascend", True))[1], dtype)
 
 
 @lowers("topk")
-def _top(at: OperatorCall, x: HloValue) -> HloValue | tuple[HloValue, HloValue]:
+def _top(at: NodeCall, x: HloValue) -> HloValue | tuple[HloValue, HloValue]:
     """The first of an order, as values, places or both; k of 0 takes all."""
     dtype = at.attributes.dtype("dtype", F32)
     wanted = at.attributes.choice("ret_typ", ("value", "indices", "both"), "indices")
@@ -145,7 +143,7 @@ def _top(at: OperatorCall, x: HloValue) -> HloValue | tuple[HloValue, HloValue]:
 
 
 @lowers("dot")
-def _dot(at: OperatorCall, x: HloValue, y: HloValue) -> HloValue:
+def _dot(at: NodeCall, x: HloValue, y: HloValue) -> HloValue:
     """The last dimension of x with the first of y, or those that transposing makes so."""
     at.require(x.rank > 0 and y.rank > 0, "takes no scalars")
     from_x = 0 if at.attributes.flag("transpose_a") else x.rank - 1
@@ -156,7 +154,7 @@ def _dot(at: OperatorCall, x: HloValue, y: HloValue) -> HloValue:
 
 
 @lowers("batch_dot", "_linalg_gemm2", "linalg_gemm2")
-def _batch_dot(at: OperatorCall, x: HloValue, y: HloValue) -> HloValue:
+def _batch_dot(at: NodeCall, x: HloValue, y: HloValue) -> HloValue:
     at.require(x.rank == y.rank and x.rank > 1 and x.shape[:-2] == y.shape[:-2],
                f"takes batches of matrices, not {list(x.shape)} and {list(y.shape)}")  # fmt: skip
     at.attributes.fixed("axis", "-2")
@@ -168,14 +166,14 @@ def _batch_dot(at: OperatorCall, x: HloValue, y: HloValue) -> HloValue:
     return found if factor == 1 else at.scaled(found, factor)
 
 
-def _check_depth(at: OperatorCall, x: HloValue, y: HloValue, from_x: int, from_y: int) -> None:
+def _check_depth(at: NodeCall, x: HloValue, y: HloValue, from_x: int, from_y: int) -> None:
     at.require(
         x.shape[from_x] == y.shape[from_y] and x.dtype is y.dtype, f"takes no {x.type} and {y.type}"
     )
 
 
 @lowers("_contrib_interleaved_matmul_selfatt_qk")
-def _attention_scores(at: OperatorCall, x: HloValue) -> HloValue:
+def _attention_scores(at: NodeCall, x: HloValue) -> HloValue:
     """Queries by keys, of [length, batch, heads * 3 * width] with the three side by side."""
     queries, keys, _ = _query_key_value(at, x)
     wide = wide_dtype(x.dtype)
@@ -184,7 +182,7 @@ def _attention_scores(at: OperatorCall, x: HloValue) -> HloValue:
 
 
 @lowers("_contrib_interleaved_matmul_selfatt_valatt")
-def _attention_values(at: OperatorCall, x: HloValue, scores: HloValue) -> HloValue:
+def _attention_values(at: NodeCall, x: HloValue, scores: HloValue) -> HloValue:
     """Scores [batch * heads, length, length] by values, as [length, batch, heads * width]."""
     *_, values = _query_key_value(at, x)
     length, batch, _ = x.shape
@@ -195,7 +193,7 @@ def _attention_values(at: OperatorCall, x: HloValue, scores: HloValue) -> HloVal
     return at.reshape(turned, (length, batch, count // batch * width))
 
 
-def _query_key_value(at: OperatorCall, x: HloValue) -> list[HloValue]:
+def _query_key_value(at: NodeCall, x: HloValue) -> list[HloValue]:
     """Queries, keys and values, each [batch * heads, length, width]."""
     heads = at.attributes.integer("heads")
     at.require(x.rank == 3 and heads > 0 and not x.shape[2] % (3 * heads), f"takes no {x.type}")

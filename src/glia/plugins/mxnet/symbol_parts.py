@@ -14,17 +14,17 @@ from glia.plugins.hlo_module import HloModule
 from glia.plugins.mxnet.lowering import SymbolWriter, needed_nodes, symbol_to_hlo, unsupported
 from glia.plugins.mxnet.operators.families import TABLE
 from glia.plugins.mxnet.subgraphs import NEFF, SUBGRAPH, types_text
-from glia.plugins.mxnet.symbol_file import VARIABLE, Entry, Symbol, SymbolNode
+from glia.plugins.mxnet.symbol_file import VARIABLE, NodeResult, Symbol, SymbolNode
 
 CUSTOM = "Custom"  # MXNet's node for operators that are written in Python
 
 Arrays = Mapping[str, np.ndarray]
-Types = Mapping[Entry, TensorType]
+Types = Mapping[NodeResult, TensorType]
 Compile = Callable[[bytes, str], bytes]
 
 
 @dataclass(frozen=True)
-class Compiled:
+class CompiledSymbol:
     """A symbol with nodes for its parts on the device, and the NEFFs that are their parameters.
 
     `on_host` says of the nodes that were left to MXNet why they were.
@@ -41,7 +41,7 @@ def compile_in_parts(
     types: Types,
     compiler: Compile,
     excluded: Collection[str] = (),
-) -> Compiled:
+) -> CompiledSymbol:
     """Compile what the device has of a symbol; the other nodes stay what they are.
 
     `types` are those of the results of all nodes; `compiler` makes a NEFF of an HLO module and a
@@ -59,10 +59,10 @@ class _Partitioner:
         self.types = types
         self.compiler = compiler
         self.nodes: list[SymbolNode] = []
-        self.places: dict[Entry, Entry] = {}  # of the old symbol's entries in the new one
+        self.places: dict[NodeResult, NodeResult] = {}  # of the old symbol's entries in the new one
         self.neffs: dict[str, bytes] = {}
 
-    def compiled(self, excluded: Collection[str]) -> Compiled:
+    def compiled(self, excluded: Collection[str]) -> CompiledSymbol:
         """The new symbol."""
         order = [n for n in needed_nodes(self.symbol) if not self.symbol.nodes[n].is_variable]
         on_host = {n: why for n in order if (why := self._obstacle(n, excluded))}
@@ -72,10 +72,10 @@ class _Partitioner:
                 self._replace(part, self._results(part))
             else:
                 for place in part.nodes:
-                    self._keep(place)
+                    self._keep_node(place)
         heads = tuple(self._placed(entry) for entry in self.symbol.heads)
         reasons = {self.symbol.nodes[n].name: why for n, why in on_host.items()}
-        return Compiled(Symbol(tuple(self.nodes), heads), self.neffs, reasons)
+        return CompiledSymbol(Symbol(tuple(self.nodes), heads), self.neffs, reasons)
 
     def _operands(self, place: int) -> list[int]:
         return [entry.node for entry in self.symbol.nodes[place].inputs]
@@ -94,7 +94,7 @@ class _Partitioner:
             return str(problem).splitlines()[0]
         return ""
 
-    def _results(self, part: Part[int]) -> list[Entry]:
+    def _results(self, part: Part[int]) -> list[NodeResult]:
         """What others use of a part, in order."""
         inside = set(part.nodes)
         used = set(self.symbol.heads)
@@ -104,31 +104,31 @@ class _Partitioner:
         found = {entry for entry in used if entry.node in inside}
         return sorted(found, key=lambda entry: (entry.node, entry.output))
 
-    def _keep(self, place: int) -> None:
+    def _keep_node(self, place: int) -> None:
         """Add a node of the host as it is."""
         node = self.symbol.nodes[place]
         inputs = tuple(self._placed(entry) for entry in node.inputs)
         added = self._add(SymbolNode(node.operator, node.name, node.attributes, inputs))
         for output in range(self._result_count(place)):
-            self.places[Entry(place, output)] = Entry(added, output)
+            self.places[NodeResult(place, output)] = NodeResult(added, output)
 
     def _result_count(self, place: int) -> int:
         used = [*self.symbol.heads, *(e for node in self.symbol.nodes for e in node.inputs)]
         return 1 + max((e.output for e in used if e.node == place), default=0)
 
-    def _placed(self, entry: Entry) -> Entry:
+    def _placed(self, entry: NodeResult) -> NodeResult:
         """An entry in the new symbol; a variable is added where it is first used."""
         if entry not in self.places:
             node = self.symbol.nodes[entry.node]
             assert node.is_variable
-            self.places[entry] = Entry(self._add(node))
+            self.places[entry] = NodeResult(self._add(node))
         return self.places[entry]
 
     def _add(self, node: SymbolNode) -> int:
         self.nodes.append(node)
         return len(self.nodes) - 1
 
-    def _replace(self, part: Part[int], results: Sequence[Entry]) -> None:
+    def _replace(self, part: Part[int], results: Sequence[NodeResult]) -> None:
         """Compile a part, and add its node."""
         name = self._fresh_name()
         subgraph, inputs = self._subgraph(part, results)
@@ -138,7 +138,7 @@ class _Partitioner:
         outer = [self._placed(entry) for entry in inputs]
         variable = f"{name}_{NEFF}"
         held = {"__shape__": f"({len(neff)},)", "__dtype__": "3"}
-        outer.append(Entry(self._add(SymbolNode(VARIABLE, variable, held))))
+        outer.append(NodeResult(self._add(SymbolNode(VARIABLE, variable, held))))
         attributes = {
             "op_type": SUBGRAPH,
             "inputs": types_text(list(kinds.values())),
@@ -148,7 +148,7 @@ class _Partitioner:
         node = self._add(SymbolNode(CUSTOM, name, attributes, tuple(outer)))
         self.neffs[variable] = neff
         for output, entry in enumerate(results):
-            self.places[entry] = Entry(node, output)
+            self.places[entry] = NodeResult(node, output)
 
     def _fresh_name(self) -> str:
         taken = {node.name for node in self.symbol.nodes}
@@ -157,17 +157,19 @@ class _Partitioner:
             number += len(taken)
         return f"neuron_subgraph{number}"
 
-    def _subgraph(self, part: Part[int], results: Sequence[Entry]) -> tuple[Symbol, list[Entry]]:
+    def _subgraph(
+        self, part: Part[int], results: Sequence[NodeResult]
+    ) -> tuple[Symbol, list[NodeResult]]:
         """A part as a symbol, whose inputs are called by number, and the entries these are."""
         inside = set(part.nodes)
-        inputs: list[Entry] = []
+        inputs: list[NodeResult] = []
         nodes: list[SymbolNode] = []
         places: dict[int, int] = {}
-        outer: dict[Entry, int] = {}
+        outer: dict[NodeResult, int] = {}
 
-        def placed(entry: Entry) -> Entry:
+        def placed(entry: NodeResult) -> NodeResult:
             if entry.node in inside:
-                return Entry(places[entry.node], entry.output)
+                return NodeResult(places[entry.node], entry.output)
             if entry not in outer:
                 node = self.symbol.nodes[entry.node]
                 if not (node.is_variable and node.name in self.parameters):
@@ -175,7 +177,7 @@ class _Partitioner:
                     inputs.append(entry)
                 nodes.append(node)
                 outer[entry] = len(nodes) - 1
-            return Entry(outer[entry])
+            return NodeResult(outer[entry])
 
         for place in part.nodes:
             node = self.symbol.nodes[place]

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
 import glia
+from glia.alternatives import ComparedLevel
 from glia.base.errors import CompileError
 from glia.compiler import compile_graph, run_pipeline
 from glia.graph.evaluate import evaluate
 from glia.graph.ir import Graph
+from glia.machine.ir import Program as MachineProgram
 from glia.options import CompileOptions
 from glia.tile.evaluate import evaluate as evaluate_nests
 from glia.tile.ir import Program
@@ -25,6 +29,9 @@ Array = np.ndarray[Any, Any]
 
 # Programs of even seeds run on the host too; those of odd ones on the reference executor only
 LEVELS_OF_DEVICES = (("host", "host"), ("machine", "reference"))
+
+# One program in so many is compiled with its alternatives, of which most are thrown away
+WITH_ALTERNATIVES = 8
 
 
 @dataclass(frozen=True)
@@ -78,11 +85,31 @@ def _compare_levels(case: Case, options: CompileOptions) -> Failure | None:
     failure = _difference("nests", found, wanted, allowed)
     if failure is None:
         # The compiler may leave a cast out that does not pay: what is compiled here has them all.
-        neff = compile_graph(cast, dataclasses.replace(options, auto_cast="none"))
+        with _alternatives(case.seed % WITH_ALTERNATIVES == 0):
+            neff = compile_graph(cast, dataclasses.replace(options, auto_cast="none"))
         for level, device in LEVELS_OF_DEVICES[case.seed % 2 :]:
             model = glia.load(neff, device=device)
             failure = failure or _difference(level, model(*case.arrays), wanted, allowed)
     return failure
+
+
+@contextlib.contextmanager
+def _alternatives(are_made: bool) -> Iterator[None]:
+    """Compile without alternatives unless they are made: the level and model type asked for."""
+    if are_made:
+        yield
+        return
+    with (
+        mock.patch("glia.alternatives.with_generic", lambda ladder: tuple(ladder)),
+        mock.patch("glia.alternatives.fastest_level", _level_asked_for),
+    ):
+        yield
+
+
+def _level_asked_for(
+    options: CompileOptions, build: Callable[[CompileOptions], tuple[MachineProgram, ...]]
+) -> tuple[tuple[MachineProgram, ...], int, tuple[ComparedLevel, ...]]:
+    return build(options), options.optlevel, ()
 
 
 def _is_finite(array: Array) -> bool:

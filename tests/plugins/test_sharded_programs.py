@@ -13,6 +13,7 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 from jaxlib.xla_client import CompileOptions
 
+import glia
 from glia.frontend.hlo_import.hlo_proto import parse_module
 from glia.frontend.partitioning import inline_calls
 from glia.frontend.sharding_fields import tiled
@@ -167,6 +168,58 @@ def test_neighbours_along_a_divided_dimension_go_to_xla(
     }}""")
     assert bool(taken) == divided
     assert found
+
+
+PARTIAL = """func.func public @main(%x: tensor<4x4xf32>{given}, %w: tensor<4x4xf32> {columns})
+    -> (tensor<4x4xf32> {{sdy.sharding = #sdy.sharding<@mesh, [{{"d"}}, {{}}]>}}) {{
+  {operation}
+  %1 = sdy.sharding_constraint %0 <@mesh, [{{}}, {{}}], unreduced={{"d"}}> : tensor<4x4xf32>
+  %2 = sdy.manual_computation(%1) in_shardings=[<@mesh, [{{}}, {{}}], unreduced={{"d"}}>]
+    out_shardings=[<@mesh, [{{"d"}}, {{}}]>] manual_axes={{"d"}} (%l: tensor<4x4xf32>) {{
+    %3 = "stablehlo.reduce_scatter"(%l) <{{channel_handle = #stablehlo.channel_handle<handle = 1,
+      type = 1>, replica_groups = dense<[[0, 1, 2, 3]]> : tensor<1x4xi64>,
+      scatter_dimension = 0 : i64, use_global_device_ids}}> ({{
+      ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+        %4 = stablehlo.add %a, %b : tensor<f32>
+        stablehlo.return %4 : tensor<f32>
+    }}) : (tensor<4x4xf32>) -> tensor<1x4xf32>
+    sdy.return %3 : tensor<1x4xf32>
+  }} : (tensor<4x4xf32>) -> tensor<4x4xf32>
+  return %2 : tensor<4x4xf32>
+}}"""
+WHOLE_VALUES = {
+    "constant": "%0 = stablehlo.constant dense<3.0> : tensor<4x4xf32>",
+    "positions": "%0 = stablehlo.iota dim = 0 : tensor<4x4xf32>",
+    "parameter": "%0 = stablehlo.optimization_barrier %x : tensor<4x4xf32>",
+    "exponential": "%0 = stablehlo.exponential %x : tensor<4x4xf32>",
+    "sum": "%0 = stablehlo.add %x, %x : tensor<4x4xf32>",
+    "product": "%0 = stablehlo.dot_general %w, %w, contracting_dims = [1] x [1]"
+    " : (tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>",
+}
+
+
+@pytest.mark.parametrize("name", WHOLE_VALUES)
+def test_parts_of_a_sum_add_up_to_the_value_they_are_of(name: str) -> None:
+    functions = PARTIAL.format(operation=WHOLE_VALUES[name], columns=COLUMNS, given="")
+    program = compile_program(_artifact(functions), "mlir", _options()).program
+    x = np.arange(16, dtype=np.float32).reshape(4, 4) / 8
+    wanted = {"constant": 0 * x + 3, "positions": np.indices((4, 4))[0], "parameter": x,
+              "exponential": np.exp(x), "sum": x + x, "product": x @ x.T}[name]  # fmt: skip
+    given = [(x, x[:, [rank]]) for rank in range(4)]
+    found = [result for (result,) in glia.load(program.neff, ranks=4).run_ranks(given)]
+    np.testing.assert_allclose(np.concatenate(found), wanted, rtol=1e-5)
+
+
+def test_parts_that_devices_are_given_are_summed() -> None:
+    given = ' {sdy.sharding = #sdy.sharding<@mesh, [{}, {}], unreduced={"d"}>}'
+    doubled = "%0 = stablehlo.add %x, %x : tensor<4x4xf32>"
+    functions = PARTIAL.format(operation=doubled, columns=COLUMNS, given=given)
+    program = compile_program(_artifact(functions), "mlir", _options()).program
+    parts = np.random.default_rng(0).random((4, 4, 4), np.float32)
+    found = glia.load(program.neff, ranks=4).run_ranks([(part, part[:, :1]) for part in parts])
+    np.testing.assert_allclose(
+        np.concatenate([result for (result,) in found]), 2 * parts.sum(0), rtol=1e-5
+    )
 
 
 def test_both_ways_agree() -> None:

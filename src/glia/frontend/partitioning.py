@@ -97,12 +97,7 @@ def _boundary(ir: Any, module: Any) -> Divisions | None:
 
     None where one of them is divided by a part of an axis, is a part of a sum, or on one device.
     """
-    sdy = importlib.import_module("jaxlib.mlir.dialects.sdy")
-    meshes = {
-        op.attributes["sym_name"].value: sdy.MeshAttr(op.attributes["mesh"])
-        for op in module.body.operations
-        if op.operation.name == "sdy.mesh"
-    }
+    meshes = _meshes(module)
     main = _main(module)
     kind = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
     try:
@@ -111,6 +106,16 @@ def _boundary(ir: Any, module: Any) -> Divisions | None:
     except _NotDescribed:
         return None
     return parameters, results
+
+
+def _meshes(module: Any) -> dict[str, Any]:
+    """The meshes of a module by name."""
+    sdy = importlib.import_module("jaxlib.mlir.dialects.sdy")
+    return {
+        op.attributes["sym_name"].value: sdy.MeshAttr(op.attributes["mesh"])
+        for op in module.body.operations
+        if op.operation.name == "sdy.mesh"
+    }
 
 
 class _NotDescribed(Exception):
@@ -134,9 +139,7 @@ def _division(ir: Any, attribute: Any, meshes: dict[str, Any]) -> Division:
     """What a sharding of Shardy says; _NotDescribed."""
     sdy = importlib.import_module("jaxlib.mlir.dialects.sdy")
     sharding = sdy.TensorShardingAttr(attribute)
-    named = sharding.mesh_or_ref
-    is_symbol = str(named).startswith("@")
-    mesh = meshes[ir.FlatSymbolRefAttr(named).value] if is_symbol else sdy.MeshAttr(named)
+    mesh = _mesh_of(ir, meshes, sharding)
     sizes = {axis.name: axis.size for axis in map(sdy.MeshAxisAttr, mesh.axes)}
     by_dimension = []
     for dimension in map(sdy.DimensionShardingAttr, sharding.dimension_shardings):
@@ -171,8 +174,10 @@ def _divide(ir: Any, module: Any) -> Divisions | None:
     inline_calls(ir, module)
     passes = importlib.import_module("jaxlib.mlir.passmanager").PassManager
     try:
+        declared = [_unreduced_axes(ir, each) for each in _parameters(module)]
         passes.parse(_PROPAGATION).run(module.operation)
         _refuse_positions(ir, module)
+        _make_parts(ir, module, declared)
         divisions = _boundary(ir, module)
         passes.parse(_LOCALIZATION).run(module.operation)
     except ir.MLIRError as error:
@@ -193,6 +198,168 @@ def _refuse_positions(ir: Any, module: Any) -> None:
         found = positions(ir, op) & _divided_dimensions(op.operands[0])
         if found:
             raise ValueError(f"{op.name} along dimension {min(found)}, which is divided")
+
+
+def _make_parts(ir: Any, module: Any, declared: list[set[str]]) -> None:
+    """Have one device keep what shall be parts of a sum, and is whole where it comes from.
+
+    jaxlib moves `unreduced`, by which a value is the sum of what devices have, from the value to
+    what makes it, and its last pass gives every device the whole of that: the sum would be a
+    multiple of the value. `declared` are the axes that parameters had before. Raises ValueError for
+    operations that sum, whose devices may have parts (at those jaxlib's last pass ends the
+    process), and for what is in a loop or a branch.
+    """
+    for value, given in zip(_parameters(module), declared, strict=True):
+        _keep_on_one_device(ir, module, value, _unreduced_axes(ir, value) - given)
+    for op in _operations(_main(module)):
+        if op.name.startswith("sdy.") and op.name != "sdy.constant":
+            continue
+        given = {axis for value in op.operands for axis in _unreduced_axes(ir, value)}
+        for value in op.results:
+            axes = _unreduced_axes(ir, value) - given
+            if axes and (op.name in _SUMS or op.parent.name != "func.func"):
+                raise ValueError(f"{op.name} in parts that are summed along the axis {min(axes)}")
+            _keep_on_one_device(ir, module, value, axes)
+
+
+# Operations whose results on each device are parts where a dimension that they sum is divided
+_SUMS = {f"stablehlo.{name}" for name in ("convolution", "dot_general", "reduce", "reduce_window",
+                                          "scatter", "select_and_scatter")}  # fmt: skip
+_ONE_DEVICE = """func.func private @one_device(%x: {kind}) -> {kind} {{
+  %0 = sdy.manual_computation(%x) in_shardings=[{whole}] out_shardings=[{parts}]
+      manual_axes={{{names}}} (%local: {local}) {{
+    %false = stablehlo.constant dense<false> : tensor<i1>
+    %zero = stablehlo.convert %false : (tensor<i1>) -> tensor<{element}>
+    %zeros = stablehlo.broadcast_in_dim %zero, dims = [] : (tensor<{element}>) -> {local}
+    %firsts = stablehlo.constant dense<{firsts}> : tensor<{count}xi1>
+    %device = stablehlo.partition_id : tensor<ui32>
+    %mine = stablehlo.dynamic_slice %firsts, %device, sizes = [1]
+      : (tensor<{count}xi1>, tensor<ui32>) -> tensor<1xi1>
+    %is_first = stablehlo.reshape %mine : (tensor<1xi1>) -> tensor<i1>
+    %part = stablehlo.select %is_first, %local, %zeros : tensor<i1>, {local}
+    sdy.return %part : {local}
+  }} : ({kind}) -> {kind}
+  return %0 : {kind}
+}}"""
+
+
+def _keep_on_one_device(ir: Any, module: Any, value: Any, axes: set[str]) -> None:
+    """Make a value, for what reads it, zero on devices that are not the first along the axes."""
+    if not axes:
+        return
+    sdy = importlib.import_module("jaxlib.mlir.dialects.sdy")
+    parts = _sharding_of(ir, value)
+    left = [axis for axis in parts.unreduced_axes if sdy.AxisRefAttr(axis).name not in axes]
+    whole = sdy.TensorShardingAttr.get(
+        parts.mesh_or_ref, parts.dimension_shardings, parts.replicated_axes, left
+    )
+    _set_sharding(ir, value, whole)
+    helper = ir.Module.parse(_one_device(ir, module, ir.RankedTensorType(value.type), whole, parts))
+    inlined = importlib.import_module("jaxlib.mlir._mlir_libs._jax_mlir_ext").inlined_func_call
+    if isinstance(value, ir.BlockArgument):
+        place = ir.InsertionPoint.at_block_begin(value.owner)
+    else:
+        place = ir.InsertionPoint.after(value.owner)
+    with place:
+        (made,) = inlined(_functions(helper)["one_device"], [value], ir.Location.unknown())
+    value.replace_all_uses_except(made, made.owner.operation)
+
+
+def _one_device(ir: Any, module: Any, kind: Any, whole: Any, parts: Any) -> str:
+    """A module's text, whose function makes a value with one sharding one with the other."""
+    sdy = importlib.import_module("jaxlib.mlir.dialects.sdy")
+    mesh = _mesh_of(ir, _meshes(module), parts)
+    sizes = {axis.name: axis.size for axis in map(sdy.MeshAxisAttr, mesh.axes)}
+    dimensions = map(sdy.DimensionShardingAttr, parts.dimension_shardings)
+    divided = [[sizes[sdy.AxisRefAttr(axis).name] for axis in each.axes] for each in dimensions]
+    shape = [n // math.prod(by) for n, by in zip(kind.shape, divided, strict=True)]
+    axes = _names(sdy, parts.unreduced_axes) - _names(sdy, whole.unreduced_axes)
+    firsts = _first_devices(sizes, list(mesh.device_ids), axes)
+    function = _ONE_DEVICE.format(
+        kind=kind,
+        element=kind.element_type,
+        local=ir.RankedTensorType.get(shape, kind.element_type),
+        whole=str(whole).removeprefix("#sdy.sharding"),
+        parts=str(parts).removeprefix("#sdy.sharding"),
+        names=", ".join(f'"{name}"' for name in sizes),
+        firsts=str(firsts).lower(),
+        count=len(firsts),
+    )
+    meshes = [str(op) for op in module.body.operations if op.operation.name == "sdy.mesh"]
+    return "\n".join([*meshes, function])
+
+
+def _names(sdy: Any, axes: Any) -> set[str]:
+    return {sdy.AxisRefAttr(axis).name for axis in axes}
+
+
+def _first_devices(sizes: dict[str, int], devices: list[int], axes: set[str]) -> list[bool]:
+    """For each device of a mesh, whether it is the first along all of the axes."""
+    count = math.prod(sizes.values())
+    found = [False] * count
+    for place in range(count):
+        is_first, rest = True, place
+        for name, extent in reversed(sizes.items()):
+            rest, coordinate = divmod(rest, extent)
+            is_first &= name not in axes or coordinate == 0
+        found[devices[place] if devices else place] = is_first
+    return found
+
+
+def _mesh_of(ir: Any, meshes: dict[str, Any], sharding: Any) -> Any:
+    """The mesh that a sharding has or names."""
+    sdy = importlib.import_module("jaxlib.mlir.dialects.sdy")
+    named = sharding.mesh_or_ref
+    if not str(named).startswith("@"):
+        return sdy.MeshAttr(named)
+    return meshes[ir.FlatSymbolRefAttr(named).value]
+
+
+def _unreduced_axes(ir: Any, value: Any) -> set[str]:
+    """The axes of the mesh along which the devices' parts are summed to have a value."""
+    sdy = importlib.import_module("jaxlib.mlir.dialects.sdy")
+    sharding = _sharding_of(ir, value)
+    return _names(sdy, sharding.unreduced_axes) if sharding else set()
+
+
+def _sharding_of(ir: Any, value: Any) -> Any:
+    """How a value is divided; None where nothing says it."""
+    sdy = importlib.import_module("jaxlib.mlir.dialects.sdy")
+    if isinstance(value, ir.BlockArgument):
+        attributes = value.owner.owner.attributes
+        if "arg_attrs" not in attributes:
+            return None
+        named = ir.DictAttr(attributes["arg_attrs"][value.arg_number])
+        return sdy.TensorShardingAttr(named[_SHARDING]) if _SHARDING in named else None
+    attributes = value.owner.attributes
+    for name in (_SHARDING, "out_shardings"):
+        if name in attributes:
+            listed = sdy.TensorShardingPerValueAttr(attributes[name]).shardings
+            return sdy.TensorShardingAttr(listed[value.result_number])
+    for name in ("sharding", "out_sharding"):
+        if name in attributes:
+            return sdy.TensorShardingAttr(attributes[name])
+    return None
+
+
+def _set_sharding(ir: Any, value: Any, sharding: Any) -> None:
+    """Say how a parameter, or a result of an operation that says it already, is divided."""
+    sdy = importlib.import_module("jaxlib.mlir.dialects.sdy")
+    if isinstance(value, ir.BlockArgument):
+        attributes = value.owner.owner.attributes
+        listed = list(attributes["arg_attrs"])
+        named = {each.name: each.attr for each in ir.DictAttr(listed[value.arg_number])}
+        listed[value.arg_number] = ir.DictAttr.get(named | {_SHARDING: sharding})
+        attributes["arg_attrs"] = ir.ArrayAttr.get(listed)
+        return
+    attributes = value.owner.attributes
+    of_results = list(sdy.TensorShardingPerValueAttr(attributes[_SHARDING]).shardings)
+    of_results[value.result_number] = sharding
+    attributes[_SHARDING] = sdy.TensorShardingPerValueAttr.get(of_results)
+
+
+def _parameters(module: Any) -> list[Any]:
+    return list(_main(module).regions[0].blocks[0].arguments)
 
 
 def _divided_dimensions(value: Any) -> set[int]:
@@ -254,11 +421,16 @@ _POSITIONS = {
 
 def _main(module: Any) -> Any:
     """The function `main`."""
-    return next(
-        op.operation
+    return _functions(module)["main"]
+
+
+def _functions(module: Any) -> dict[str, Any]:
+    """The functions of a module by name."""
+    return {
+        op.attributes["sym_name"].value: op.operation
         for op in module.body.operations
-        if op.operation.name == "func.func" and op.attributes["sym_name"].value == "main"
-    )
+        if op.operation.name == "func.func"
+    }
 
 
 def _separate_exchanges(ir: Any, module: Any) -> bool:
@@ -281,11 +453,7 @@ def _separate_exchanges(ir: Any, module: Any) -> bool:
 def inline_calls(ir: Any, module: Any) -> None:
     """Inline every call in `main`, those in regions too: Shardy divides functions one by one."""
     inlined = importlib.import_module("jaxlib.mlir._mlir_libs._jax_mlir_ext").inlined_func_call
-    functions = {
-        op.attributes["sym_name"].value: op.operation
-        for op in module.body.operations
-        if op.operation.name == "func.func"
-    }
+    functions = _functions(module)
     for _ in range(_DEEPEST_CALLS):
         calls = [op for op in _operations(functions["main"]) if op.name == "func.call"]
         if not calls:

@@ -87,6 +87,20 @@ def expanded(name: str, *arrays: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(found).view(np.complex64)[..., 0]
 
 
+@pytest.mark.parametrize("target", ["trn1", "trn2"])
+@pytest.mark.parametrize("name", INVERSES)
+def test_inverses_at_extremes(name: str, target: str) -> None:
+    z = numbers()
+    x = Parameter(0, TensorType(C64, z.shape), "input0")
+    graph = Graph("inverse", (x,), (Map(name, (x,)),))
+    model = load(compile_graph(graph, CompileOptions(target=target, auto_cast="none", optlevel=1)))
+    (found,) = model.run({"input0": z}).values()
+    with np.errstate(all="ignore"):
+        wanted = INVERSES[name](z.astype(np.complex128)).astype(np.complex64)
+    wrong = ~is_same(found, wanted)
+    assert not wrong.any(), f"{z[wrong][:4]}: {found[wrong][:4]}, {wanted[wrong][:4]}"
+
+
 @pytest.mark.parametrize("name", INVERSES)
 def test_inverses_on_both_sides_of_their_cuts(name: str) -> None:
     z = numbers(NEAR)

@@ -304,36 +304,79 @@ def _roots_about_one(a: Node, b: Node) -> tuple[_Pair, _Pair]:
     return _sqrt(apply("add", one, a), b), _sqrt(apply("subtract", one, a), apply("negate", b))
 
 
+def _is_far(a: Node, b: Node) -> Node:
+    """Whether |z| is so large, or infinite, that 1 + z^2 is z^2."""
+    limit = splat_like(2.0**30, a)
+    return apply("or", *(apply("greater", apply("abs", x), limit) for x in (a, b)))
+
+
+def _log_of_double(a: Node, b: Node) -> Node:
+    """log |2 z|"""
+    return apply("add", _log(a, b)[0], splat_like(math.log(2), a))
+
+
 def _asin(a: Node, b: Node) -> _Pair:
-    """Kahan, "Branch Cuts for Complex Elementary Functions", 1987, as are the inverses below."""
+    """Kahan, "Branch Cuts for Complex Elementary Functions", 1987, as are the inverses below.
+
+    Far from 0 each is a logarithm, of which parts may be infinite.
+    """
     (p, q), (r, s) = _roots_about_one(a, b)
-    real = apply("atan2", a, apply("subtract", _product(p, r), _product(q, s)))
-    return real, apply("asinh", apply("subtract", _product(q, r), _product(p, s)))
+    far = _is_far(a, b)
+    across = apply("subtract", _product(p, r), _product(q, s))
+    real = apply("atan2", a, select(far, apply("abs", b), across))
+    near = apply("asinh", apply("subtract", _product(q, r), _product(p, s)))
+    imaginary = select(far, _with_sign_of(_log_of_double(a, b), b), near)
+    return select(_equals(a, 0), a, real), imaginary
 
 
 def _acos(a: Node, b: Node) -> _Pair:
     (p, q), (r, s) = _roots_about_one(a, b)
-    real = _product(splat_like(2, a), apply("atan2", r, p))
-    return real, apply("asinh", apply("subtract", _product(p, s), _product(q, r)))
+    far = _is_far(a, b)
+    angle = apply("atan2", apply("abs", b), a)
+    real = select(far, angle, _product(splat_like(2, a), apply("atan2", r, p)))
+    near = apply("asinh", apply("subtract", _product(p, s), _product(q, r)))
+    distant = apply("negate", _with_sign_of(_log_of_double(a, b), b))
+    upright = splat_like(math.pi / 2, a)
+    return select(_equals(a, 0), upright, real), select(far, distant, near)
 
 
 def _acosh(a: Node, b: Node) -> _Pair:
     one = splat_like(1, a)
     (p, q), (r, s) = _sqrt(apply("subtract", a, one), b), _sqrt(apply("add", a, one), b)
-    real = apply("asinh", apply("add", _product(p, r), _product(q, s)))
-    return real, _product(splat_like(2, a), apply("atan2", q, r))
+    far = _is_far(a, b)
+    near = apply("asinh", apply("add", _product(p, r), _product(q, s)))
+    angle = select(far, apply("atan2", b, a), _product(splat_like(2, a), apply("atan2", q, r)))
+    upright = _with_sign_of(splat_like(math.pi / 2, a), b)
+    return select(far, _log_of_double(a, b), near), select(_equals(a, 0), upright, angle)
 
 
 def _atanh(a: Node, b: Node) -> _Pair:
-    """The angle is that of 1 - z^2 + 2 b i, of which halves do not overflow."""
+    """The angle is that of 1 - z^2 + 2 b i, of which halves do not overflow.
+
+    At a distance s from the poles at 1 and -1 the real part is log(2 / s) / 2; far from 0 it is
+    that of 1 / z.
+    """
     size, one = apply("abs", a), splat_like(1, a)
     half, quarter = splat_like(0.5, a), splat_like(0.25, a)
     below, above = apply("subtract", one, size), apply("add", one, size)
     squares = apply("add", _product(below, below), _product(b, b))
-    real = apply("log1p", apply("divide", size, _product(squares, quarter)))
+    real = _product(apply("log1p", apply("divide", size, _product(squares, quarter))), quarter)
+    distance = apply("maximum", apply("abs", below), apply("abs", b))
+    is_at_pole = apply("less", distance, splat_like(2.0**-30, a))
+    at_pole = apply("subtract", splat_like(math.log(2), a), _log(below, b)[0])
+    real = select(is_at_pole, _product(at_pole, half), real)
+    far = _is_far(a, b)
+    is_high = _equals(apply("abs", b), math.inf)
+    unbounded = apply("or", _equals(size, math.inf), is_high)
+    inverse, _ = _reciprocal(size, b)
+    real = select(far, select(unbounded, splat_like(0, a), inverse), real)
     across = apply("subtract", _product(below, above), _product(b, b))
-    angle = apply("atan2", b, _product(across, half))
-    return _with_sign_of(_product(real, quarter), a), _product(angle, half)
+    angle = _product(apply("atan2", b, _product(across, half)), half)
+    is_angle = apply("and", apply("equal", b, b), apply("or", is_high, apply("equal", a, a)))
+    upright = _with_sign_of(splat_like(math.pi / 2, a), b)
+    upright = select(is_angle, upright, apply("add", a, b))
+    real = select(_equals(a, 0), a, _with_sign_of(apply("abs", real), a))
+    return real, select(far, upright, angle)
 
 
 def _rotation(function: Callable[[Node, Node], _Pair]) -> Callable[[Node, Node], Parts]:

@@ -7,15 +7,17 @@ TORCH_BIN := .venv-torch/bin
 TORCH_READY := .venv-torch/.ready
 MXNET_BIN := .venv-mxnet/bin
 MXNET_READY := .venv-mxnet/.ready
+OPTIMUM_BIN := .venv-optimum/bin
+OPTIMUM_READY := .venv-optimum/.ready
 
 # The executor multiplies one instruction's tiles at a time; more threads only wait for each other.
 export OPENBLAS_NUM_THREADS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-torch nightly-torch test-mxnet nightly calibrate bench pages lint types clean
+.PHONY: help demo test test-torch nightly-torch nightly-optimum test-mxnet nightly calibrate bench pages lint types clean
 
 help:  ## show this list
-	@sed -n 's/^\([a-z-]*\):.*## /\1 /p' Makefile | awk '{ n = $$1; $$1 = ""; printf "make %-13s %s\n", n, $$0 }'
+	@sed -n 's/^\([a-z-]*\):.*## /\1 /p' Makefile | awk '{ n = $$1; $$1 = ""; printf "make %-15s %s\n", n, $$0 }'
 
 demo: $(READY)  ## train, compile, run and explain a digits classifier; files go to demo-out/
 	$(BIN)/glia demo --output demo-out
@@ -29,6 +31,9 @@ test-torch: $(TORCH_READY)  ## the tests with PyTorch, in an environment of thei
 
 nightly-torch: $(TORCH_READY)  ## the tests with PyTorch that take longer
 	$(TORCH_BIN)/python -m pytest --numprocesses auto --dist worksteal -m nightly tests/pytorch
+
+nightly-optimum: $(OPTIMUM_READY)  ## the tests with optimum-neuron, in an environment of their own
+	$(OPTIMUM_BIN)/python -m pytest tests/with_optimum
 
 test-mxnet: $(MXNET_READY)  ## the tests with MXNet, in an environment of their own
 	$(MXNET_BIN)/python -m pytest --numprocesses auto --dist worksteal tests/with_mxnet
@@ -53,7 +58,7 @@ types: $(READY)  ## what mypy says of src/ and dropin/, in strict mode
 	$(BIN)/mypy
 
 clean:  ## remove everything the other targets made
-	rm -rf $(VENV) .venv-torch .venv-mxnet demo-out .pytest_cache .ruff_cache .mypy_cache .hypothesis build dist
+	rm -rf $(VENV) .venv-torch .venv-mxnet .venv-optimum demo-out .pytest_cache .ruff_cache .mypy_cache .hypothesis build dist
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(READY): requirements.lock pyproject.toml dropin/pyproject.toml
@@ -74,4 +79,10 @@ $(MXNET_READY): requirements-mxnet.lock pyproject.toml dropin/pyproject.toml
 	$(PYTHON) -m venv .venv-mxnet
 	$(MXNET_BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement requirements-mxnet.lock
 	$(MXNET_BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable . --editable dropin
+	@touch $@
+
+$(OPTIMUM_READY): requirements-optimum.lock pyproject.toml dropin/pyproject.toml
+	$(PYTHON) -m venv .venv-optimum
+	$(OPTIMUM_BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement requirements-optimum.lock
+	$(OPTIMUM_BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable . --editable dropin
 	@touch $@

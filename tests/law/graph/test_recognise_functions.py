@@ -76,6 +76,7 @@ OTHERS: dict[str, Function] = {
     "a little beside": lambda x: jax.nn.gelu(x, approximate=False) + 1e-5,
     "cut off above": lambda x: jnp.minimum(jax.nn.silu(x), 50.0),
     "another value at one number": lambda x: jnp.where(x == 0.12345678, 0.5, x * jnp.exp(x)),
+    "the least number": lambda x: (1 - jnp.tanh(x)) * np.finfo(np.float32).min,
     "two variables": lambda x, y: x / (1 + jnp.exp(-y)),
 }
 

@@ -234,5 +234,6 @@ def _samples(steps: Sequence[Node], dtype: DType) -> Array:
         if (value := uniform(operand)) is not None
     }
     near = np.array(sorted(constants), np.float64).astype(np.float32)
-    near = np.concatenate([near, np.nextafter(near, -np.inf), np.nextafter(near, np.inf)])
+    with np.errstate(over="ignore"):  # the neighbours of the greatest number are infinite
+        near = np.concatenate([near, np.nextafter(near, -np.inf), np.nextafter(near, np.inf)])
     return np.concatenate([_standard_samples(), near, -near]).astype(np.float32)

@@ -73,22 +73,25 @@ class LoadedTrace:
         random = ("seed",) if self.description.is_random else ()
         if sorted(names) != sorted((*given, *random)):
             raise UnusableTrace(reason=f"the NEFF takes {names[:8]}, the model gives {given[:8]}")
-        self._order = [(*given, *random).index(name) for name in names]
+        order = [(*given, *random).index(name) for name in names]
+        self._order = None if order == sorted(order) else order
         kinds = {b.name: (tuple(b.shape), torch_dtype(b.dtype)) for b in bound.inputs}
         self._expected = [kinds[name] for name in given]
-        self._results = [(b.shape, torch_dtype(b.dtype)) for b in bound.outputs]
+        outputs = [(b.shape, torch_dtype(b.dtype)) for b in bound.outputs]
+        self._results = list(zip(outputs, self.description.written, strict=True))
+        self._writes_states = any(state >= 0 for _, state in self._results)
 
     def __call__(
         self, inputs: Sequence[torch.Tensor], states: Sequence[torch.Tensor]
     ) -> list[torch.Tensor]:
         """The results; states are updated in place. WrongTraceInputs for other inputs."""
-        tensors = [*inputs, *states]
+        tensors = [*inputs, *states] if states else inputs
         if len(tensors) != len(self._expected):
             raise self._refusal(f"{len(inputs)} tensors were given")
         addresses = []
         held = []  # copies, until the run has ended
         for tensor, (shape, dtype) in zip(tensors, self._expected, strict=True):
-            if tensor.shape != shape or tensor.dtype is not dtype:
+            if tensor.dtype is not dtype or tensor.shape != shape:
                 raise self._refusal(f"one is {tensor.dtype}{list(tensor.shape)}")
             if not tensor.is_contiguous():
                 tensor = tensor.contiguous()
@@ -97,13 +100,17 @@ class LoadedTrace:
         if self.description.is_random:
             seed = fresh_seed()
             addresses.append(address_of(seed))
+        if self._order is not None:
+            addresses = [addresses[place] for place in self._order]
         results = [
             torch.empty(shape, dtype=dtype) if state < 0 else states[state]
-            for (shape, dtype), state in zip(self._results, self.description.written, strict=True)
+            for (shape, dtype), state in self._results
         ]
-        self._run_at([addresses[place] for place in self._order], [r.data_ptr() for r in results])
-        written = self.description.written
-        return [each for each, state in zip(results, written, strict=True) if state < 0]
+        self._run_at(addresses, [each.data_ptr() for each in results])
+        if not self._writes_states:
+            return results
+        pairs = zip(results, self._results, strict=True)
+        return [each for each, (_, state) in pairs if state < 0]
 
     def in_chunks(
         self, inputs: Sequence[torch.Tensor], states: Sequence[torch.Tensor]

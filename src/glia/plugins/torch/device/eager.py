@@ -167,7 +167,6 @@ class EagerCall:
     inputs: tuple[Sequence[Any], Mapping[str, Any]]
     tensors: list[torch.Tensor]
 
-    @property
     def core(self) -> int:
         """The core on which the results are."""
         if (device := self.kwargs.get("device")) is not None:
@@ -235,7 +234,7 @@ def _run_of(call: EagerCall) -> Run:
 
 def run_on_host(call: EagerCall) -> Any:
     """The results of an operator that the host computes in the device's memory."""
-    form, core = form_of(call.operator), call.core
+    form, core = form_of(call.operator), call.core()
     args, kwargs = tree_map(_for_host, (tuple(call.args), dict(call.kwargs)))
     outs = [each for each in form.written if each.is_out]
     for each in outs:
@@ -320,7 +319,7 @@ class _Compiled:
         count = len(values) - len(self._form.written)
         for each, value in zip(self._form.written, values[count:], strict=True):
             _store(value, each.of(call.args, call.kwargs))
-        core = call.core
+        core = call.core()
         moved = [on_device(v, core) if isinstance(v, torch.Tensor) else v for v in values[:count]]
         fresh = tree_unflatten(moved, self._structure)
         return self._form.returned(fresh, call.args, call.kwargs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import queue
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +17,7 @@ from click.testing import CliRunner, Result
 from glia.cli.glia import main
 from glia.conformance.errors import DropinMissing
 from glia.conformance.load import require_dropin
-from glia.conformance.run import find_files, run_all, run_file
+from glia.conformance.run import find_files, process_lines, run_all, run_file
 
 ADD = """
 import torch
@@ -360,3 +361,17 @@ def test_conformance_needs_the_names_of_the_drop_in(monkeypatch: pytest.MonkeyPa
     )
     with pytest.raises(DropinMissing, match="nki is not glia-dropin's"):
         require_dropin()
+
+
+def test_a_time_limit_counts_waiting_and_computing_but_not_the_queue_for_a_processor() -> None:
+    computing = "import time\nprint(1, flush=True)\nwhile time.process_time() < 60: pass"
+    for code in ("print(1, flush=True); import time; time.sleep(60)", computing):
+        with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
+            lines = process_lines(process, 0.6)
+            assert next(lines) == b"1\n"
+            with pytest.raises(queue.Empty):
+                next(lines)
+            fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+            used = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+            process.kill()
+        assert (used >= 0.6) == (code is computing)

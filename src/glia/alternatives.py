@@ -2,7 +2,8 @@
 
 `--auto-cast` allows less precision for speed. Where the program with the casts would be slower, the
 next one on the ladder is taken: casts of contractions only, then none. So it is with `--model-type`
-and programs for generic models, and with `--optlevel` and lower levels. What is compared is the
+and programs for generic models, with `--distribution-strategy` and programs without one, and with
+`--optlevel` and lower levels. What is compared is the
 simulated time of complete programs, so that none of these options ever makes a model slower.
 """
 
@@ -20,6 +21,9 @@ from dataclasses import dataclass
 from glia.arch import get_target
 from glia.base.child_process import ChildProcess, can_fork
 from glia.base.errors import CompileError, InternalError, Misfit
+from glia.graph.ir import Graph
+from glia.graph.ops import Collective
+from glia.graph.rules.regions import all_nodes
 from glia.machine.ir import Program
 from glia.neff.package import Neff
 from glia.options import CompileOptions
@@ -38,10 +42,11 @@ PATIENCE = 10  # times the time of this process's own work, that another process
 
 @dataclass(frozen=True)
 class Compared:
-    """An alternative: its precision and model type, its time (None where it does not compile)."""
+    """An alternative and its time, which is None where it does not compile."""
 
     precision: str
     model_type: str
+    distribution_strategy: str
     latency_us: float | None
 
 
@@ -62,6 +67,16 @@ def with_generic(ladder: Sequence[CompileOptions]) -> tuple[CompileOptions, ...]
     """A ladder, and the same for generic models where it is for a family of models."""
     generic = (dataclasses.replace(options, model_type="generic") for options in ladder)
     return tuple(dict.fromkeys((*ladder, *generic)))
+
+
+def without_strategy(ladder: Sequence[CompileOptions], graph: Graph) -> tuple[CompileOptions, ...]:
+    """A ladder, and the same without a strategy for exchanges where it has one.
+
+    A graph without exchanges needs no strategy.
+    """
+    plain = (dataclasses.replace(options, distribution_strategy="") for options in ladder)
+    is_needed = any(isinstance(node, Collective) for node in all_nodes(graph))
+    return tuple(dict.fromkeys((*ladder, *plain) if is_needed else plain))
 
 
 def latency_us(programs: Sequence[Program], target: str) -> float | None:
@@ -161,6 +176,7 @@ def fastest(
             Compared(
                 precision_of(options),
                 options.model_type,
+                options.distribution_strategy,
                 _rounded(each.us),
             )
             for options, each in zip(ladder, found, strict=True)
@@ -168,6 +184,7 @@ def fastest(
         for options, each in zip(ladder[1:], found[1:], strict=True):
             if each.us is None:
                 alternative = f"{precision_of(options)} {options.model_type}"
+                alternative += f" {options.distribution_strategy}".rstrip()
                 log.warning("no program with the options %s", alternative)
         timed = [n for n, each in enumerate(found) if each.us is not None]
         for place in sorted(timed, key=lambda n: found[n].us or 0.0):

@@ -189,6 +189,7 @@ def compile_graph(
         precision_ladder,
         precision_of,
         with_generic,
+        without_strategy,
     )
     from glia.compile_report import cast_report, casts_anything
 
@@ -197,7 +198,7 @@ def compile_graph(
     ladder = precision_ladder(options)
     if not casts_anything(before, options):
         ladder = ladder[-1:]
-    ladder = with_generic(ladder)
+    ladder = without_strategy(with_generic(ladder), before)
     is_parallel = len(before.nodes) >= SMALLEST_PARALLEL and not options.dump
     processes = options.num_parallel_jobs if is_parallel else 1
     steps: dict[CompileOptions, list[PassResult]] = {}
@@ -219,6 +220,7 @@ def compile_graph(
             "asked": precision_of(options),
             "compiled": precision_of(ladder[place]),
             "model_type": ladder[place].model_type,
+            "distribution_strategy": ladder[place].distribution_strategy,
             "alternatives": [dataclasses.asdict(each) for each in compared],
         },
         "casts": cast_report(before, options, ladder[place]),

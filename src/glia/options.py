@@ -154,7 +154,6 @@ class UnsupportedLogicalCore(CompileError):
 
 # Options without an effect: the values that request the behaviour there is, and that behaviour.
 INEFFECTIVE: Mapping[str, tuple[tuple[object, ...], str]] = {
-    "distribution_strategy": (("",), "collectives are neither coalesced nor moved"),
     "logical_nc_config": ((0, 1), "a model runs on one core of a logical core"),
 }
 

@@ -333,6 +333,13 @@ PIPELINE: tuple[Pass, ...] = (
         options=("target",),
     ),
     Pass(
+        "start_exchanges",
+        "glia.tile.exchanges.start_exchanges:start_exchanges",
+        makes="tile",
+        after={"expand_scalars": "it compares what nests take, which is known by then"},
+        options=("target", "distribution_strategy"),
+    ),
+    Pass(
         "schedule_nests",
         f"{_TILE}schedule:schedule_nests",
         makes="tile",
@@ -354,6 +361,16 @@ PIPELINE: tuple[Pass, ...] = (
         f"{_TILE}skip_masked_blocks:skip_masked_blocks",
         makes="tile",
         after={"group_nests": "a group says which rows are computed together"},
+    ),
+    Pass(
+        "place_exchanges",
+        "glia.tile.exchanges.place_exchanges:place_exchanges",
+        makes="tile",
+        after={
+            "start_exchanges": "they are in the order in which they are needed",
+            "group_nests": "an exchange between nests of a group would keep them apart",
+        },
+        options=("target", "distribution_strategy"),
     ),
     Pass(
         "choose_layouts",

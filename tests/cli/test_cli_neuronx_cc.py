@@ -246,10 +246,7 @@ def test_the_log_file_has_everything_and_is_the_only_other_artifact(
     assert names == {"model.pb", "file.neff", "log-neuron-cc.txt"}
 
 
-WITHOUT_EFFECT = {
-    "--distribution-strategy": "fsdp",
-    "--logical-nc-config": "2",
-}
+WITHOUT_EFFECT = {"--logical-nc-config": "2"}
 
 
 def test_every_option_without_effect_is_named_with_what_is_the_case_instead(

@@ -54,8 +54,8 @@ def test_unknown_options_are_type_errors() -> None:
 
 
 def test_an_option_without_effect_is_warned_of() -> None:
-    with pytest.warns(UserWarning, match="distribution_strategy has no effect yet: collectives"):
-        glia.compile(hlo_bytes(MATMUL), distribution_strategy="fsdp")
+    with pytest.warns(UserWarning, match="logical_nc_config has no effect yet: a model"):
+        glia.compile(hlo_bytes(MATMUL), logical_nc_config=2)
 
 
 def test_the_defaults_are_among_the_choices() -> None:

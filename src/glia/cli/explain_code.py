@@ -28,9 +28,17 @@ def _precision(facts: Mapping[str, Any]) -> Iterator[str]:
     yield f"precision: {precision['compiled']} (asked for: {precision['asked']})"
     for each in precision["alternatives"]:
         text = _time(each["latency_us"])
-        chosen = (precision["compiled"], precision["model_type"])
-        mark = "  <- compiled" if (each["precision"], each["model_type"]) == chosen else ""
-        yield f"  {each['precision']:18} {each['model_type']:14} {text}{mark}"
+        strategy = each["distribution_strategy"]
+        chosen = (
+            precision["compiled"],
+            precision["model_type"],
+            precision["distribution_strategy"],
+        )
+        mark = (
+            "  <- compiled" if (each["precision"], each["model_type"], strategy) == chosen else ""
+        )
+        shown = f"{strategy} " if strategy else ""
+        yield f"  {each['precision']:18} {each['model_type']:14} {shown}{text}{mark}"
 
 
 def _level(facts: Mapping[str, Any]) -> Iterator[str]:

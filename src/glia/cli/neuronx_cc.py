@@ -183,7 +183,7 @@ def _choice(option: str) -> click.Choice[str]:
     "distribution_strategy",
     type=_choice("distribution_strategy"),
     default=None,
-    help="Distribution strategy of the model.",
+    help="Order of exchanges between ranks: early and together; gathers late with fsdp.",
 )
 @click.option(
     "--logical-nc-config",

@@ -21,13 +21,16 @@ from glia.machine.emit.nest import EmitContext
 from glia.machine.emit.refusal import Refusal
 from glia.machine.emit.splice_kernels import splice
 from glia.machine.emit.staging import Source
-from glia.machine.exchanges import exchange_instructions
 from glia.machine.ir import Binding, Branch, Program, Statement, While, walk
 from glia.machine.passes.on_chip_space import ON_CHIP_ALIGNMENT
+from glia.machine.queues import QUEUE_OWNERS
 from glia.options import CompileOptions
 from glia.tile import ir as tile
 from glia.tile.contraction import PARTITIONS
+from glia.tile.exchanges.exchange_instructions import exchange_instructions
 from glia.tile.model_families import FAMILIES
+
+QUEUE = "exchange"
 
 
 def emit(program: tile.Program, options: CompileOptions) -> Program:
@@ -188,7 +191,9 @@ class ProgramEmitter:
         inputs = [self._tile(name) for name in exchange.inputs]
         outputs = [self._tile(name) for name in exchange.outputs]
         register = self.builder.unique_name("$rank")
-        for instruction in exchange_instructions(exchange, inputs, outputs, register):
+        for instruction in exchange_instructions(
+            exchange, inputs, outputs, register, queue=QUEUE, on=QUEUE_OWNERS[QUEUE]
+        ):
             self.builder.emit(instruction)
 
     def _nest(self, nest: tile.Nest) -> None:

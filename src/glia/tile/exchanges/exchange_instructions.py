@@ -17,19 +17,25 @@ from glia.isa.instructions.multicore import RankId
 from glia.isa.instructions.sync import RegisterStore
 from glia.isa.kit import Instr
 from glia.isa.operand import Pattern, Tile
-from glia.machine.queues import QUEUE_OWNERS
 from glia.tile.ir import Exchange
-
-QUEUE = "exchange"
 
 
 def exchange_instructions(
-    exchange: Exchange, inputs: Sequence[Tile], outputs: Sequence[Tile], register: str
+    exchange: Exchange,
+    inputs: Sequence[Tile],
+    outputs: Sequence[Tile],
+    register: str,
+    *,
+    queue: str,
+    on: str,
 ) -> list[Instr]:
-    """The instructions of an exchange of whole tensors in HBM; `register` takes a rank."""
+    """The instructions of an exchange of whole tensors in HBM; `register` takes a rank.
+
+    The engine `on` issues them to a queue.
+    """
     if exchange.kind == "rank-id":
         return _stored_rank(exchange, outputs[0], register)
-    common: dict[str, Any] = {"queue": QUEUE, "on": QUEUE_OWNERS[QUEUE], "loc": exchange.loc}
+    common: dict[str, Any] = {"queue": queue, "on": on, "loc": exchange.loc}
     if exchange.kind == "collective-permute":
         pairs = tuple((source, target) for source, target in exchange.groups)
         return [

@@ -1,0 +1,87 @@
+"""What statements take, about: by their arithmetic, elements and bytes, whichever takes longest.
+
+For decisions about the order of whole nests, which are made before nests are instructions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from glia.arch import Arch
+from glia.isa.instructions.dma import Transfer
+from glia.isa.operand import Memory, Tile
+from glia.tile.boxes import elements, read_boxes, written_box
+from glia.tile.contraction import PARTITIONS, axes_of, contraction_operands
+from glia.tile.exchanges.exchange_instructions import exchange_instructions
+from glia.tile.ir import (
+    Buffer,
+    Call,
+    Exchange,
+    Load,
+    Nest,
+    Statement,
+    While,
+    accessed_buffers,
+)
+
+
+def estimated_ns(statement: Statement, buffers: Mapping[str, Buffer], arch: Arch) -> float:
+    """Nanoseconds of a statement by itself; a loop counts once, a branch as its longest arm."""
+    if isinstance(statement, Nest):
+        return nest_ns(statement, buffers, arch)
+    if isinstance(statement, Exchange):
+        return exchange_ns(statement, buffers, arch)
+    if isinstance(statement, Call):
+        return _traffic_ns(accessed_buffers(statement), buffers, arch)
+    if isinstance(statement, While):
+        return sum(estimated_ns(each, buffers, arch) for each in statement.body)
+    return max(sum(estimated_ns(each, buffers, arch) for each in arm) for arm in statement.arms)
+
+
+def exchange_ns(exchange: Exchange, buffers: Mapping[str, Buffer], arch: Arch) -> float:
+    """Nanoseconds from the start of an exchange until another engine sees its results."""
+    inputs, outputs = (
+        [Tile(n, Memory.HBM, buffers[n].dtype, 1, buffers[n].elements) for n in names]
+        for names in (exchange.inputs, exchange.outputs)
+    )
+    sent = exchange_instructions(exchange, inputs, outputs, "$rank", queue="q", on="gpsimd")
+    moved = [each.transfer_nanoseconds(arch) for each in sent if isinstance(each, Transfer)]
+    return sum(moved) + arch.dma_start_ns + arch.dma_completion_ns
+
+
+def nest_ns(nest: Nest, buffers: Mapping[str, Buffer], arch: Arch) -> float:
+    """Nanoseconds of a nest: what its engine takes, or what it moves, whichever is longer."""
+    operands = contraction_operands(nest)
+    if operands is None:
+        lanes = max((axis.extent for axis in nest.parallel_axes), default=1)
+        points = math.prod(nest.extents.values())
+        busy = arch.cycles_to_ns("vector", points / min(PARTITIONS, lanes))
+    else:
+        passes = max(arch.tensor_passes.get(each.dtype.name, 1.0) for each in operands)
+        columns = _product_columns(nest, *operands, arch.min_issue_cycles["tensor"])
+        busy = arch.cycles_to_ns("tensor", passes * columns)
+    boxes = [*read_boxes(nest, buffers), (nest.target.buffer, written_box(nest, buffers))]
+    moved = sum(elements(box) * buffers[name].dtype.bytes for name, box in dict.fromkeys(boxes))
+    return max(busy, moved / _bytes_per_ns(arch))
+
+
+def _product_columns(nest: Nest, left: Load, right: Load, at_least: int) -> float:
+    """The columns that the PE moves for a contraction, whichever operand stays in it."""
+    extents, reduced = nest.extents, {axis.name for axis in nest.reduced_axes}
+    sides = [axes_of(each) - reduced for each in (left, right)]
+    batch = math.prod(extents[axis] for axis in sides[0] & sides[1])
+    depth = -(-math.prod(extents[axis] for axis in reduced) // PARTITIONS)
+    spans = [math.prod(extents[axis] for axis in side - sides[0] & sides[1]) for side in sides]
+    return min(
+        batch * depth * -(-stays // PARTITIONS) * max(at_least, moves)
+        for stays, moves in (spans, spans[::-1])
+    )
+
+
+def _traffic_ns(names: set[str], buffers: Mapping[str, Buffer], arch: Arch) -> float:
+    return sum(buffers[name].bytes for name in names) / _bytes_per_ns(arch)
+
+
+def _bytes_per_ns(arch: Arch) -> float:
+    return min(arch.hbm_bytes_per_ns, arch.dma_bytes_per_ns * arch.dma_engines)

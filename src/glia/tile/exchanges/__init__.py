@@ -1,0 +1,1 @@
+"""Exchanges with other ranks: their order, which travel together, and their instructions."""

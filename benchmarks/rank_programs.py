@@ -2,7 +2,7 @@
 
     python benchmarks/rank_programs.py > benchmarks/RANKS.md
 
-The programs are those of `tests/ranks/jax_programs.py`, small ones.
+The programs are those of `tests/ranks/jax_programs.py`, small ones, and of `sharded_models.py`.
 """
 
 from __future__ import annotations
@@ -13,16 +13,26 @@ import resource
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import sharded_models
 
 import glia
+from glia.arch import get_target
 from glia.base.dtype import F32
 from glia.compiler import compile_graph
 from glia.graph import ops
 from glia.graph.ir import Graph, Node, Parameter, TensorType
+from glia.isa.instructions.collectives import Collective, CollectivePermute
+from glia.isa.kit import Instr
+from glia.isa.operand import Pattern
+from glia.machine.ir import Statement, with_blocks
+from glia.neff.package import Neff
 from glia.options import CompileOptions
+from glia.timing.simulate import simulate_timing
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 
@@ -46,6 +56,46 @@ def exposed_rows() -> list[str]:
                 f" {found.hidden_share:.0%} |"
             )
     return lines
+
+
+def strategy_rows() -> Iterator[str]:
+    """A line of a table for each larger program, without its strategy and with it."""
+    for program in sharded_models.programs():
+        lowered = program.lowered()
+        for strategy in ("", program.strategy):
+            neff = glia.compile(lowered, target="trn2", distribution_strategy=strategy)
+            profile = glia.load(neff).profile()
+            found = profile.communication
+            assert found is not None
+            longer = profile.latency_us - _us_with_instant_exchanges(neff)
+            kept = neff.report["precision"]["distribution_strategy"]
+            yield (
+                f"| {program.name} | {program.size} | {strategy or '-'} | {kept or '-'} |"
+                f" {profile.latency_us:.1f} | {found.exchanges} | {found.flight_us:.1f} |"
+                f" {found.exposed_us:.1f} | {found.hidden_share:.0%} | {longer:.1f} |"
+                f" {1 - longer / found.flight_us:.0%} |"
+            )
+
+
+def _us_with_instant_exchanges(neff: Neff) -> float:
+    """The time of the same program if what ranks send took neither hops nor bytes."""
+    (program,) = neff.programs
+    arch = get_target(neff.target).arch.with_values({"collective_hop_ns": 0.0})
+    instant = replace(program, body=tuple(map(_instant, program.body)))
+    return simulate_timing(instant, arch, trace=False).latency_ns / 1000
+
+
+def _instant(statement: Statement) -> Statement:
+    if isinstance(statement, Collective | CollectivePermute):
+        named = {"srcs": statement.srcs, "dsts": statement.dsts}  # type: ignore[union-attr]
+        return replace(statement, **{n: tuple(map(_one_element, p)) for n, p in named.items()})
+    if isinstance(statement, Instr):
+        return statement
+    return with_blocks(statement, lambda block: tuple(map(_instant, block)))
+
+
+def _one_element(pattern: Pattern) -> Pattern:
+    return replace(pattern, dims=tuple((step, 1) for step, _ in pattern.dims))
 
 
 def layered(ranks: int) -> Graph:
@@ -92,6 +142,22 @@ def main() -> None:
     print("| program | target | us | exchanges | in flight, us | exposed, us | hidden |")
     print("|---|---|---|---|---|---|---|")
     print("\n".join(exposed_rows()))
+    print("\n## With a strategy\n")
+    print(
+        "Larger programs of eight ranks in bf16 on trn2, without a strategy and with one; kept is"
+    )
+    print("what the faster program has. Longer is the time beyond that of the same program with")
+    print(
+        "exchanges that take no time; what it is not longer by is hidden. While an exchange is in"
+    )
+    print(
+        "flight and engines wait for loads of their own, it is exposed, and makes nothing longer.\n"
+    )
+    print("| program | size | strategy | kept | us | exchanges | in flight, us | exposed, us |"
+          " hidden | longer, us | not longer |")  # fmt: skip
+    print("|---|---|---|---|---|---|---|---|---|---|---|")
+    for row in strategy_rows():
+        print(row, flush=True)
     machine = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
     print(f"\n## Ranks in one process ({machine}, NumPy {np.__version__})\n")
     print(f"{LAYERS} layers: {ROWS} x {COLUMNS} times {COLUMNS} x {COLUMNS}, tanh, the sum of all")

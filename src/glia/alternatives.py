@@ -2,9 +2,10 @@
 
 `--auto-cast` allows less precision for speed. Where the program with the casts would be slower, the
 next one on the ladder is taken: casts of contractions only, then none. So it is with `--model-type`
-and programs for generic models, with `--distribution-strategy` and programs without one, and with
-`--optlevel` and lower levels. What is compared is the
-simulated time of complete programs, so that none of these options ever makes a model slower.
+and programs for generic models, with `--distribution-strategy` and programs without one, with
+`--logical-nc-config 2` and programs for one core, and with `--optlevel` and lower levels. What is
+compared is the simulated time of complete programs, so that none of these options ever makes a
+model slower.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ class Compared:
     precision: str
     model_type: str
     distribution_strategy: str
+    cores: int
     latency_us: float | None
 
 
@@ -77,6 +79,12 @@ def without_strategy(ladder: Sequence[CompileOptions], graph: Graph) -> tuple[Co
     plain = (dataclasses.replace(options, distribution_strategy="") for options in ladder)
     is_needed = any(isinstance(node, Collective) for node in all_nodes(graph))
     return tuple(dict.fromkeys((*ladder, *plain) if is_needed else plain))
+
+
+def with_one_core(ladder: Sequence[CompileOptions]) -> tuple[CompileOptions, ...]:
+    """A ladder, and the same for one core where it divides a model among several."""
+    alone = (dataclasses.replace(o, logical_nc_config=min(1, o.logical_nc_config)) for o in ladder)
+    return tuple(dict.fromkeys((*ladder, *alone)))
 
 
 def latency_us(programs: Sequence[Program], target: str) -> float | None:
@@ -177,6 +185,7 @@ def fastest(
                 precision_of(options),
                 options.model_type,
                 options.distribution_strategy,
+                max(1, options.logical_nc_config),
                 _rounded(each.us),
             )
             for options, each in zip(ladder, found, strict=True)
@@ -185,6 +194,7 @@ def fastest(
             if each.us is None:
                 alternative = f"{precision_of(options)} {options.model_type}"
                 alternative += f" {options.distribution_strategy}".rstrip()
+                alternative += f" on {max(1, options.logical_nc_config)} cores"
                 log.warning("no program with the options %s", alternative)
         timed = [n for n, each in enumerate(found) if each.us is not None]
         for place in sorted(timed, key=lambda n: found[n].us or 0.0):

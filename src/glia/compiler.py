@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import functools
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,9 +20,8 @@ from glia.options import (
     CompileOptions,
     OptionArguments,
     check_options,
-    ineffective_options,
 )
-from glia.pipeline import PIPELINE, Pass, resolve
+from glia.pipeline import BEFORE_CORES, PIPELINE, Pass, resolve
 
 if TYPE_CHECKING:
     from glia.graph.ir import Graph
@@ -93,7 +91,7 @@ def compile(
     `CompileOptions`. What a call leaves out is taken from NEURON_CC_FLAGS, and then from the
     defaults: the target of NEURON_PLATFORM_TARGET_OVERRIDE or trn2, no casts, level 2. `output`,
     `logfile`, `verbose` and `dump` write, and print, only where they are given. Raises a
-    CompileError for what the user can fix; warns of an option without effect.
+    CompileError for what the user can fix.
     """
     explicit = {"target": target, "optlevel": optlevel, "auto_cast": auto_cast, **options}
     chosen, given = resolve_options("glia.compile", explicit, {"auto_cast": "none"})
@@ -106,8 +104,6 @@ def compile(
     if "output" in given:
         with writing(chosen.output):
             neff.save(chosen.output)
-    for name, instead in ineffective_options(chosen).items():
-        warnings.warn(f"{name} has no effect yet: {instead}", stacklevel=2)
     return neff
 
 
@@ -189,6 +185,7 @@ def compile_graph(
         precision_ladder,
         precision_of,
         with_generic,
+        with_one_core,
         without_strategy,
     )
     from glia.compile_report import cast_report, casts_anything
@@ -198,7 +195,7 @@ def compile_graph(
     ladder = precision_ladder(options)
     if not casts_anything(before, options):
         ladder = ladder[-1:]
-    ladder = without_strategy(with_generic(ladder), before)
+    ladder = with_one_core(without_strategy(with_generic(ladder), before))
     is_parallel = len(before.nodes) >= SMALLEST_PARALLEL and not options.dump
     processes = options.num_parallel_jobs if is_parallel else 1
     steps: dict[CompileOptions, list[PassResult]] = {}
@@ -221,6 +218,7 @@ def compile_graph(
             "compiled": precision_of(ladder[place]),
             "model_type": ladder[place].model_type,
             "distribution_strategy": ladder[place].distribution_strategy,
+            "cores": max(1, ladder[place].logical_nc_config),
             "alternatives": [dataclasses.asdict(each) for each in compared],
         },
         "casts": cast_report(before, options, ladder[place]),
@@ -241,25 +239,25 @@ def _finish(
     from glia.alternatives import fastest_level
     from glia.compile_report import nest_report
     from glia.graph.flops import count_flops
+    from glia.machine.shared_places import separate_memories
     from glia.neff.package import Neff
 
-    checkpoints: dict[str, _Checkpoint] = {}
     shared = _Watched(observer)
-    middle = run_pipeline(
-        before, alternative, shared, stop_after=_BEFORE_LEVELS, start_after=_BEFORE_CASTS,
-        starting=starting, checkpoints=checkpoints,
-    )  # fmt: skip
+    cores = _cores(before, alternative, shared, starting)
     watched: dict[int, _Watched] = {}
 
     def build(level: CompileOptions) -> tuple[Program, ...]:
         is_first = level is alternative
         watch = _Watched(observer if is_first else None, shared.tile, shared.emitted)
         watched[level.optlevel] = watch
-        made = run_pipeline(
-            middle, level, watch, start_after=_BEFORE_LEVELS,
-            starting=starting if is_first else None, checkpoints=dict(checkpoints),
-        )  # fmt: skip
-        return _programs(made)
+        made = [
+            run_pipeline(
+                core.middle, level, watch, start_after=_BEFORE_LEVELS,
+                starting=starting if is_first else None, checkpoints=dict(core.checkpoints),
+            )
+            for core in cores
+        ]  # fmt: skip
+        return separate_memories(made, cores[0].shared_bytes)
 
     results, chosen, compared = fastest_level(alternative, build)
     watch = watched[chosen]
@@ -286,6 +284,39 @@ def _finish(
     )
 
 
+@dataclass(frozen=True)
+class _Core:
+    """What passes before the levels make of a core's program, and where later ones go back to."""
+
+    middle: Any
+    checkpoints: dict[str, _Checkpoint]
+    shared_bytes: int  # of HBM, which all cores of the program address
+
+
+def _cores(
+    before: Graph, options: CompileOptions, observer: Observer, starting: Starting | None
+) -> list[_Core]:
+    """The cores that a model is divided among, one or those of a logical core."""
+    from glia.machine.shared_places import shared_places
+    from glia.tile.cores.divide import divide
+
+    whole = run_pipeline(
+        before, options, observer, stop_after=BEFORE_CORES, start_after=_BEFORE_CASTS,
+        starting=starting,
+    )  # fmt: skip
+    found = []
+    is_divided = options.logical_nc_config > 1
+    programs: tuple[Any, ...] = divide(whole, options) if is_divided else (whole,)
+    for program in programs:
+        checkpoints: dict[str, _Checkpoint] = {}
+        middle = run_pipeline(
+            program, options, observer, stop_after=_BEFORE_LEVELS, start_after=BEFORE_CORES,
+            starting=starting, checkpoints=checkpoints,
+        )  # fmt: skip
+        found.append(_Core(middle, checkpoints, shared_places(program)[1]))
+    return found
+
+
 class _Watched:
     """Calls an observer, keeps what passes make that the report is of, and steps seen by none."""
 
@@ -306,16 +337,6 @@ class _Watched:
             self.observer(step)
         else:
             self.steps.append(step)
-
-
-def _programs(result: Any) -> tuple[Program, ...]:
-    """What the pipeline has made, as one program for each core."""
-    from glia.machine.ir import Program
-
-    results = result if isinstance(result, tuple) else (result,)
-    if not all(isinstance(program, Program) for program in results):
-        raise InternalError("the pipeline did not end in machine programs")
-    return results
 
 
 def _check_instruction_count(programs: Sequence[Program], options: CompileOptions) -> None:

@@ -152,21 +152,6 @@ class UnsupportedLogicalCore(CompileError):
     help = "leave --logical-nc-config out, or give {supported}"
 
 
-# Options without an effect: the values that request the behaviour there is, and that behaviour.
-INEFFECTIVE: Mapping[str, tuple[tuple[object, ...], str]] = {
-    "logical_nc_config": ((0, 1), "a model runs on one core of a logical core"),
-}
-
-
-def ineffective_options(options: CompileOptions) -> dict[str, str]:
-    """The options set to a value that has no effect, each with what the compiler does instead."""
-    return {
-        name: instead
-        for name, (harmless, instead) in INEFFECTIVE.items()
-        if getattr(options, name) not in harmless
-    }
-
-
 def check_options(options: CompileOptions) -> None:
     """Raise BadOption or UnsupportedLogicalCore unless every option has an admissible value."""
     _check_types(options)

@@ -50,6 +50,9 @@ def resolve(path: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
+BEFORE_CORES = "expand_scalars"
+"""The pass after which a program for several cores is divided; each then takes the others."""
+
 _GRAPH = "glia.graph."
 _TILE = "glia.tile.passes."
 _MACHINE = "glia.machine.passes."

@@ -18,7 +18,7 @@ from glia.base.errors import ERRORS
 from glia.cc_flags import split_ignored_flags
 from glia.cli import neuronx_cc
 from glia.neff.package import Neff
-from glia.options import INEFFECTIVE, CompileOptions
+from glia.options import CompileOptions
 from glia.pipeline import PIPELINE
 from support.corpus import PROGRAMS, assert_close, hlo_bytes
 from support.neff_programs import example_neff
@@ -244,19 +244,6 @@ def test_the_log_file_has_everything_and_is_the_only_other_artifact(
     assert "DEBUG: options:" in Path("log-neuron-cc.txt").read_text()
     names = {path.name for path in Path().iterdir()}
     assert names == {"model.pb", "file.neff", "log-neuron-cc.txt"}
-
-
-WITHOUT_EFFECT = {"--logical-nc-config": "2"}
-
-
-def test_every_option_without_effect_is_named_with_what_is_the_case_instead(
-    compiled_with: list[CompileOptions],
-) -> None:
-    given = [word for pair in WITHOUT_EFFECT.items() for word in pair if word]
-    lines = invoke(*BASE, *given).stderr.splitlines()
-    told = zip(WITHOUT_EFFECT, INEFFECTIVE.values(), strict=True)
-    expected = [f"WARNING: {flag} has no effect yet: {instead}" for flag, (_, instead) in told]
-    assert lines[: len(expected)] == expected
 
 
 def test_options_that_ask_for_what_is_the_case_say_nothing(

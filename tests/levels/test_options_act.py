@@ -18,7 +18,6 @@ from glia.alternatives import latency_us
 from glia.isa.instructions.tensor import NcTranspose
 from glia.neff.archive import unpack_archive
 from glia.neff.layout import HEADER_BYTES
-from glia.options import INEFFECTIVE, CompileOptions, ineffective_options
 
 RNG = np.random.default_rng(0)
 
@@ -147,7 +146,29 @@ def test_an_uncompressed_archive_is_larger_and_the_same_model() -> None:
     assert packed.program == plain.program
 
 
-def test_only_the_option_of_several_cores_has_no_effect() -> None:
-    assert set(INEFFECTIVE) == {"logical_nc_config"}
-    options = CompileOptions(logical_nc_config=2)
-    assert all(ineffective_options(options).values())
+@pytest.mark.parametrize("target", ["trn2", "trn3"])
+def test_a_product_is_divided_among_two_cores(target: str) -> None:
+    arrays = [floats(1024, 1024).astype(ml_dtypes.bfloat16) for _ in range(2)]
+    module = lowered(lambda a, b: jnp.tanh(a @ b), *arrays)
+    one, two = (glia.compile(module, target=target, logical_nc_config=n) for n in (1, 2))
+    assert (len(one.programs), len(two.programs)) == (1, 2)
+    assert time_of(two) < 0.8 * time_of(one)
+    found = [glia.load(neff)(*arrays)[0].astype(np.float32) for neff in (one, two)]
+    np.testing.assert_allclose(found[0], found[1], atol=0.01)
+
+
+def test_a_model_with_a_loop_runs_on_one_core_and_says_so() -> None:
+    def squared(x: Any) -> Any:
+        return jax.lax.while_loop(lambda y: jnp.sum(y) < 100, lambda y: y @ y, x)
+
+    neff = glia.compile(lowered(squared, floats(8, 8)), logical_nc_config=2)
+    assert len(neff.programs) == 1
+    assert any("runs on one core of its logical core: loops" in note for note in neff.notes)
+
+
+def test_rows_that_are_all_summed_stay_on_one_core() -> None:
+    module = lowered(lambda x: x / jnp.sum(x), floats(4, 8))
+    one, two = (glia.compile(module, logical_nc_config=n) for n in (1, 2))
+    assert time_of(two) <= time_of(one)
+    alternatives = two.report["precision"]["alternatives"]
+    assert [each["cores"] for each in alternatives] == [2, 1]

@@ -53,11 +53,6 @@ def test_unknown_options_are_type_errors() -> None:
         glia.compile(hlo_bytes(MATMUL), autocast="none")
 
 
-def test_an_option_without_effect_is_warned_of() -> None:
-    with pytest.warns(UserWarning, match="logical_nc_config has no effect yet: a model"):
-        glia.compile(hlo_bytes(MATMUL), logical_nc_config=2)
-
-
 def test_the_defaults_are_among_the_choices() -> None:
     check_options(CompileOptions())
     assert all(getattr(CompileOptions(), name) in known for name, known in CHOICES.items())

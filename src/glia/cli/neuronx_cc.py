@@ -28,7 +28,7 @@ from glia.cli.errors import NotOneFile
 from glia.cli.guard import GuardedGroup, check_writable
 from glia.compile_messages import LEVELS, Console, severity
 from glia.compiler import PassResult, compile_module, write_dump
-from glia.options import CHOICES, DOWNCASTS, CompileOptions, check_options, ineffective_options
+from glia.options import CHOICES, DOWNCASTS, CompileOptions, check_options
 
 TARGETS = tuple(map(str, CHOICES["target"]))
 EXAMPLES = """\b
@@ -193,7 +193,7 @@ def _choice(option: str) -> click.Choice[str]:
     type=int,
     default=0,
     metavar="1|2",
-    help="Physical cores for each logical core (1 on NeuronCore-v2, else 2); a model runs on one.",
+    help="Physical cores that a model is divided among, where they are faster (2: trn2, trn3).",
 )
 @click.option("--optlevel", "-O", type=_choice("optlevel"), default="2", help="Optimization level.")
 @click.option("--enable-experimental-O1", "experimental_o1", is_flag=True, hidden=True)
@@ -284,9 +284,6 @@ def _options(context: click.Context, values: dict[str, Any], warnings: list[str]
     values["optlevel"] = int(values["optlevel"])
     options = CompileOptions(**values)
     check_options(options)
-    flags = {parameter.name: parameter.opts[0] for parameter in context.command.params}
-    for name, instead in ineffective_options(options).items():
-        warnings.append(f"{flags[name]} has no effect yet: {instead}")
     return options
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from glia.tile.group_legal import data_loads
 from glia.tile.ir import Buffer, Load, Nest, Store
@@ -50,3 +50,13 @@ def holds(outer: Box, inner: Box) -> bool:
 def elements(box: Box) -> int:
     """How many elements a box has."""
     return math.prod(max(0, high - low) for low, high in box)
+
+
+def pieces(box: Box, shape: Sequence[int]) -> int:
+    """Into how many contiguous runs of its buffer a box falls."""
+    run = 1
+    for (low, high), extent in zip(reversed(box), reversed(shape), strict=True):
+        run *= max(1, high - low)
+        if high - low < extent:
+            break
+    return elements(box) // run

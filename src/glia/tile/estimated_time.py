@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from glia.arch import Arch
 from glia.isa.instructions.dma import Transfer
 from glia.isa.operand import Memory, Tile
-from glia.tile.boxes import elements, read_boxes, written_box
+from glia.tile.boxes import elements, pieces, read_boxes, written_box
 from glia.tile.contraction import PARTITIONS, axes_of, contraction_operands
 from glia.tile.exchanges.exchange_instructions import exchange_instructions
 from glia.tile.ir import (
@@ -54,7 +54,7 @@ def nest_ns(nest: Nest, buffers: Mapping[str, Buffer], arch: Arch) -> float:
     """Nanoseconds of a nest: what its engine takes, or what it moves, whichever is longer."""
     operands = contraction_operands(nest)
     if operands is None:
-        lanes = max((axis.extent for axis in nest.parallel_axes), default=1)
+        lanes = math.prod(axis.extent for axis in nest.parallel_axes)
         points = math.prod(nest.extents.values())
         busy = arch.cycles_to_ns("vector", points / min(PARTITIONS, lanes))
     else:
@@ -62,8 +62,12 @@ def nest_ns(nest: Nest, buffers: Mapping[str, Buffer], arch: Arch) -> float:
         columns = _product_columns(nest, *operands, arch.min_issue_cycles["tensor"])
         busy = arch.cycles_to_ns("tensor", passes * columns)
     boxes = [*read_boxes(nest, buffers), (nest.target.buffer, written_box(nest, buffers))]
-    moved = sum(elements(box) * buffers[name].dtype.bytes for name, box in dict.fromkeys(boxes))
-    return max(busy, moved / _bytes_per_ns(arch))
+    moved = descriptors = 0
+    for name, box in dict.fromkeys(boxes):
+        moved += elements(box) * buffers[name].dtype.bytes
+        descriptors += pieces(box, buffers[name].shape)
+    described = descriptors * arch.dma_descriptor_ns / arch.dma_engines
+    return max(busy, moved / _bytes_per_ns(arch) + described)
 
 
 def _product_columns(nest: Nest, left: Load, right: Load, at_least: int) -> float:

@@ -21,7 +21,10 @@ from glia.base.loc import UNKNOWN, Loc
 
 @dataclass(frozen=True)
 class Buffer:
-    """A dense row-major tensor; role is input, output, constant or temporary."""
+    """A dense row-major tensor; role is input, output, constant, temporary or shared.
+
+    What is shared lies in HBM, and another core of the logical core reads or writes it too.
+    """
 
     name: str
     dtype: DType
@@ -238,7 +241,8 @@ class Exchange:
 
     `kind` is one of `EXCHANGES`, along the first dimension where that matters; `groups` are of
     ranks, or pairs of a source and a target, whose rank alone gets what it has. `function` combines
-    in reductions.
+    in reductions. At a `barrier` it is the cores of a logical core that meet: what each has written
+    to `outputs` before, both see after.
     """
 
     name: str
@@ -251,7 +255,8 @@ class Exchange:
 
 
 EXCHANGES = (
-    "all-gather", "all-reduce", "all-to-all", "collective-permute", "rank-id", "reduce-scatter",
+    "all-gather", "all-reduce", "all-to-all", "barrier", "collective-permute", "rank-id",
+    "reduce-scatter",
 )  # fmt: skip
 
 WholeBuffers = Call | Exchange  # statements that read and write whole buffers in HBM
@@ -368,7 +373,11 @@ def _members(
 
 @dataclass(frozen=True)
 class Program:
-    """Buffers and the statements over them; inputs and outputs are buffer names in order."""
+    """Buffers and the statements over them; inputs and outputs are buffer names in order.
+
+    Of several `cores` this is the program of one: its inputs, outputs and shared buffers are those
+    of the others too.
+    """
 
     name: str
     buffers: Mapping[str, Buffer]
@@ -381,6 +390,7 @@ class Program:
     schedules: Mapping[str, Schedule] = field(default_factory=dict)  # by nest name
     groups: tuple[Group, ...] = ()
     notes: tuple[str, ...] = ()
+    cores: int = 1
 
     def nests(self) -> Iterator[Nest]:
         """Every nest in program order, entering whiles and branches."""

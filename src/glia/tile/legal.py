@@ -97,7 +97,9 @@ def _verify_block(program: Program, body: Sequence[Statement], written: set[str]
             _require(not unwritten, f"{statement.name}: {sorted(unwritten)} are not written")
             for name in statement.outputs:
                 role = program.buffers[name].role
-                _require(role in ("output", "temporary"), f"{statement.name}: {name} is read-only")
+                _require(
+                    role not in ("input", "constant"), f"{statement.name}: {name} is read-only"
+                )
             written.update(statement.outputs)
             if isinstance(statement, Exchange):
                 _verify_exchange(program, statement)
@@ -113,7 +115,7 @@ def _verify_block(program: Program, body: Sequence[Statement], written: set[str]
 def _verify_exchange(program: Program, exchange: Exchange) -> None:
     """As many elements go out as come in, in equal groups; those of a gather times the group."""
     _require(exchange.kind in EXCHANGES, f"{exchange.name}: no exchange is a {exchange.kind}")
-    if exchange.kind == "rank-id":
+    if exchange.kind in ("rank-id", "barrier"):
         return
     sizes = {len(group) for group in exchange.groups}
     _require(len(sizes) == 1, f"{exchange.name}: groups of {sorted(sizes)}")

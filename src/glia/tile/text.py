@@ -74,7 +74,7 @@ from glia.tile.ir import (
     While,
 )
 
-ROLES = ("input", "output", "constant", "temporary")
+ROLES = ("input", "output", "constant", "temporary", "shared")
 KEYWORDS = (
     *ROLES, "acc", "alias", "as", "at", "branch", "by", "call", "copies", "dim", "else", "finish",
     "for", "group", "in", "index", "inf", "let", "loc", "member", "nan", "nest", "note", "on_chip",
@@ -93,6 +93,7 @@ def print_program(program: Program, *, with_locations: bool = False) -> str:
             lines.append(f"  {_declaration(program, buffer)}")
     lines += [f"  alias {output} {source}" for output, source in program.aliases]
     lines += [f"  note {json.dumps(note)}" for note in program.notes]
+    lines += [f"  cores {program.cores}"] if program.cores > 1 else []
     for group in program.groups:
         lines += _group(group)
     lines += _block(program, program.body, "  ", with_locations)
@@ -329,6 +330,7 @@ class _Parser:
             aliases.append((self.buffer_name(), self.buffer_name()))
         while scan.accept("note"):
             notes.append(self.string())
+        cores = int(self.number(scan.take())) if scan.accept("cores") else 1
         groups = []
         while scan.accept("group"):
             groups.append(self.group())
@@ -338,7 +340,7 @@ class _Parser:
             roles[buffer.role].append(buffer.name)
         return Program(name, self.buffers, body, tuple(roles["input"]), tuple(roles["output"]),
                        dict(constants), tuple(aliases), self.layouts, self.schedules,
-                       tuple(groups), tuple(notes))  # fmt: skip
+                       tuple(groups), tuple(notes), cores)  # fmt: skip
 
     def declaration(self) -> None:
         scan = self.scanner

@@ -24,6 +24,7 @@ from glia.machine.emit.staging import Source
 from glia.machine.ir import Binding, Branch, Program, Statement, While, walk
 from glia.machine.passes.on_chip_space import ON_CHIP_ALIGNMENT
 from glia.machine.queues import QUEUE_OWNERS
+from glia.machine.shared_places import shared_places
 from glia.options import CompileOptions
 from glia.tile import ir as tile
 from glia.tile.contraction import PARTITIONS
@@ -52,6 +53,7 @@ class ProgramEmitter:
     ) -> None:
         self.program = program
         self.target = options.target
+        self.places, _ = shared_places(program)
         self.builder = BlockBuilder()
         self.groups = {next(g.members())[1].nest: g for g in program.groups}  # by its first nest
         shared = dict(program.aliases)
@@ -89,6 +91,7 @@ class ProgramEmitter:
             tuple(self._binding(name) for name in self.program.outputs),
             {name: value for name, value in constants.items() if name in tiles},
             body,
+            {self._tile(name).name: at for name, at in self.places.items()},
             notes=(*self.program.notes, *self.context.notes),
             emitted={n: dict(sorted(each.items())) for n, each in self.context.emitted.items()},
         )
@@ -96,7 +99,8 @@ class ProgramEmitter:
     def _used_tiles(self, body: tuple[Statement, ...]) -> dict[str, Tile]:
         """The tiles that instructions or bindings name; a packed constant leaves its own unused."""
         used = {p.tile.name for i in walk(body) for p in i.patterns()}
-        used |= {self._tile(n).name for n in (*self.program.inputs, *self.program.outputs)}
+        bound = (*self.program.inputs, *self.program.outputs, *self.places)
+        used |= {self._tile(name).name for name in bound}
         return {name: made for name, made in self.builder.tiles.items() if name in used}
 
     def _source(self, buffer: tile.Buffer) -> Source:

@@ -24,6 +24,7 @@ from glia.isa.instructions.vector import (
 )
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, usable_bytes_per_partition
+from glia.isa.rendezvous import CrossCoreInstr
 from glia.machine.footprint import Footprint
 from glia.machine.ir import Loop, Program, Statement, with_blocks
 from glia.machine.legal_instruction import violations
@@ -411,6 +412,7 @@ def _add_dependencies(tasks: list[Task], aliases: Mapping[str, Sequence[str]]) -
     """Add a dependence edge for every pair of accesses that must keep their order."""
     accesses: dict[str, list[tuple[int, bool, Footprint]]] = {}
     last_state_users: dict[tuple[str, str], int] = {}
+    last_meetings: dict[tuple[object, ...], int] = {}
     last_register_user = -1
     for task in tasks:
         predecessors: set[int] = set()
@@ -420,6 +422,11 @@ def _add_dependencies(tasks: list[Task], aliases: Mapping[str, Sequence[str]]) -
             if last_register_user >= 0:
                 predecessors.add(last_register_user)
             last_register_user = task.position
+        if isinstance(instruction, CrossCoreInstr) and instruction.among == "cores":
+            # the n-th of a core meets the n-th of the other
+            topic = instruction.topic()
+            predecessors.add(last_meetings.get(topic, task.position))
+            last_meetings[topic] = task.position
         for _, kept, _ in instruction.states_touched():
             place = (instruction.runs_on, kept.state.name)
             predecessors.add(last_state_users.get(place, task.position))

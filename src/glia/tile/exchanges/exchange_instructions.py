@@ -13,7 +13,7 @@ from glia.isa.instructions.collectives import (
     CollectivePermute,
     ReduceScatter,
 )
-from glia.isa.instructions.multicore import RankId
+from glia.isa.instructions.multicore import CoreBarrier, RankId
 from glia.isa.instructions.sync import RegisterStore
 from glia.isa.kit import Instr
 from glia.isa.operand import Pattern, Tile
@@ -35,6 +35,8 @@ def exchange_instructions(
     """
     if exchange.kind == "rank-id":
         return _stored_rank(exchange, outputs[0], register)
+    if exchange.kind == "barrier":
+        return [CoreBarrier(data=each, on=on) for each in _all_rows(outputs, 1)]
     common: dict[str, Any] = {"queue": queue, "on": on, "loc": exchange.loc}
     if exchange.kind == "collective-permute":
         pairs = tuple((source, target) for source, target in exchange.groups)

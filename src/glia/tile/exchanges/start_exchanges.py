@@ -1,6 +1,6 @@
 """Exchanges start as soon as what they send is computed, and other work runs while they travel.
 
-Statements are ordered anew, as a list scheduler orders instructions: nests take the time of the
+Statements are ordered as a list scheduler orders instructions: nests take the time of the
 core's engines, exchanges that of the links. Of what could begin first, what only an exchange waits
 for comes first, then what came first. So a step of training computes the gradient of a weight, and
 sends it, before it goes on with the layers below.
@@ -26,8 +26,8 @@ def start_exchanges(program: Program, options: CompileOptions) -> Program:
 
 
 def is_sent(statement: Statement) -> bool:
-    """Whether a statement is an exchange that takes the links: the number of a rank does not."""
-    return isinstance(statement, Exchange) and statement.kind != "rank-id"
+    """Whether a statement is an exchange that takes the links between ranks."""
+    return isinstance(statement, Exchange) and statement.kind not in ("rank-id", "barrier")
 
 
 class _Orderer:

@@ -1,0 +1,189 @@
+"""A program as two: each core has its parts of the nests, and barriers where they meet.
+
+Inputs, outputs and what one core reads of another lie in HBM that both address; everything else is
+a core's own, of which it has the elements that it uses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from glia.arch.instances import get_target
+from glia.options import CompileOptions
+from glia.tile.boxes import Box, elements, holds, hull, read_boxes, written_box
+from glia.tile.cores.sharing import ALONE, BOTH, CORES, Sharing, parts
+from glia.tile.group_legal import data_loads
+from glia.tile.ir import (
+    Buffer,
+    Exchange,
+    Guard,
+    Load,
+    Nest,
+    Program,
+    Statement,
+    Store,
+)
+from glia.tile.nest_rewriting import map_loads
+
+A = TypeVar("A", Load, Store)
+
+WORTH_SHARE = 0.95  # of the time of one core: with more, two are not tried
+UNDIVIDED = "runs on one core of its logical core: "
+
+
+def divide(program: Program, options: CompileOptions) -> tuple[Program, ...]:
+    """The programs of two cores, or the program of one with a note that says why."""
+    nests = [each for each in program.body if isinstance(each, Nest)]
+    if len(nests) < len(program.body):
+        reason = "loops, branches, kernels and exchanges between ranks are not divided"
+        return (_with_note(program, UNDIVIDED + reason),)
+    sharing = Sharing(program, nests, get_target(options.target).arch)
+    if not nests or sharing.search() > WORTH_SHARE * sharing.alone_ns:
+        return (_with_note(program, f"{UNDIVIDED}two would not be faster"),)
+    return divided(sharing)
+
+
+def divided(sharing: Sharing) -> tuple[Program, ...]:
+    """The programs of all cores, as is chosen for each nest."""
+    return tuple(_CoreProgram(sharing, core).program() for core in range(CORES))
+
+
+def _with_note(program: Program, note: str) -> Program:
+    return replace(program, notes=(*program.notes, note))
+
+
+@dataclass
+class _CoreProgram:
+    """Makes the program of one core."""
+
+    sharing: Sharing
+    core: int
+
+    def program(self) -> Program:
+        whole = self.sharing.program
+        body = self._body()
+        own = [each for each in body if isinstance(each, Nest)]
+        met = {name for each in body if isinstance(each, Exchange) for name in each.outputs}
+        kept = self._private_boxes(own, met)
+        buffers: dict[str, Buffer] = {}
+        accessed = {name for nest in own for name in _names(nest)}
+        for name, buffer in whole.buffers.items():
+            if buffer.role in ("input", "output"):
+                buffers[name] = buffer
+            elif name in met:
+                buffers[name] = replace(buffer, role="shared")
+            elif name in accessed:
+                shape = tuple(high - low for low, high in kept[name]) if name in kept else None
+                buffers[name] = replace(buffer, shape=shape) if shape else buffer
+        return replace(
+            whole,
+            buffers=buffers,
+            body=tuple(_moved(each, kept, whole.buffers) for each in body),
+            constants={
+                name: value[_slices(kept[name])] if name in kept else value
+                for name, value in whole.constants.items()
+                if name in accessed
+            },
+            cores=CORES,
+            notes=(*whole.notes, self._note(own)),
+        )
+
+    def _body(self) -> list[Statement]:
+        sharing = self.sharing
+        body: list[Statement] = []
+        outputs = {source: output for output, source in sharing.program.aliases}
+        barriers = sharing.barriers()
+        for position, nest in enumerate(sharing.nests):
+            for name in barriers.get(position, ()):
+                body.append(_barrier(outputs.get(name, name), str(position)))
+            part = parts(nest, sharing.chosen[position])[self.core]
+            if part is not None:
+                body.append(part)
+        for name in sharing.program.outputs:
+            if any(
+                sharing.chosen[n] == ALONE for n in sharing.writers[sharing.root.get(name, name)]
+            ):
+                body.append(_barrier(name, "end"))
+        return body
+
+    def _private_boxes(self, nests: list[Nest], met: set[str]) -> dict[str, Box]:
+        """Of buffers that are this core's own, the box that it uses where that is not all."""
+        buffers = self.sharing.program.buffers
+        read: dict[str, Box] = {}
+        written: dict[str, Box] = {}
+        fixed = {
+            offset.load.buffer
+            for nest in nests
+            for load in data_loads(nest)
+            for offset in load.dynamic
+        }
+        fixed |= {offset.load.buffer for nest in nests for offset in nest.target.dynamic}
+        for nest in nests:
+            for name, box in read_boxes(nest, buffers):
+                read[name] = hull(read[name], box) if name in read else box
+            name, box = nest.target.buffer, written_box(nest, buffers)
+            written[name] = hull(written[name], box) if name in written else box
+        found = {}
+        for name, buffer in buffers.items():
+            used = {"temporary": written, "constant": read}.get(buffer.role, {}).get(name)
+            if used is None or name in met or name in fixed:
+                continue
+            is_part = 0 < elements(used) < buffer.elements
+            if is_part and (name not in read or holds(used, read[name])):
+                found[name] = used
+        return found
+
+    def _note(self, nests: list[Nest]) -> str:
+        chosen = self.sharing.chosen
+        halved = sum(each not in (ALONE, BOTH) for each in chosen)
+        both, alone = chosen.count(BOTH), chosen.count(ALONE)
+        return (
+            f"core {self.core} of {CORES}: {halved} nests are divided, {both} computed by each "
+            f"core, {alone} by the first; they meet {len(self.sharing.barriers())} times"
+        )
+
+
+def _names(nest: Nest) -> set[str]:
+    return {nest.target.buffer, *(load.buffer for load in data_loads(nest))}
+
+
+def _barrier(buffer: str, place: str) -> Exchange:
+    """Where the cores wait for each other, and see what both have written to a buffer."""
+    return Exchange(f"barrier.{place}.{buffer}", "barrier", "", (), (), (buffer,))
+
+
+def _slices(box: Box) -> tuple[slice, ...]:
+    return tuple(slice(low, high) for low, high in box)
+
+
+def _moved(
+    statement: Statement, kept: Mapping[str, Box], buffers: Mapping[str, Buffer]
+) -> Statement:
+    """A statement whose accesses reach the boxes that buffers hold."""
+    if not isinstance(statement, Nest) or kept.keys().isdisjoint(_names(statement)):
+        return statement
+    nest = map_loads(statement, lambda load: _moved_load(load, kept, buffers))
+    return replace(nest, target=_moved_access(nest.target, kept))
+
+
+def _moved_access(access: A, kept: Mapping[str, Box]) -> A:
+    """An access to the part of its buffer that is held."""
+    box = kept.get(access.buffer)
+    if box is None:
+        return access
+    pairs = zip(access.index, box, strict=True)
+    return replace(access, index=tuple(part + -low for part, (low, _) in pairs))
+
+
+def _moved_load(load: Load, kept: Mapping[str, Box], buffers: Mapping[str, Buffer]) -> Load:
+    """A load from the part of its buffer that is held; what guards let through is in there."""
+    if load.buffer not in kept:
+        return load
+    moved = _moved_access(load, kept)
+    guards: dict[Guard, Guard] = {}
+    sides = zip(load.index, moved.index, kept[load.buffer], strict=True)
+    for extent, (old, new, (low, high)) in zip(buffers[load.buffer].shape, sides, strict=True):
+        guards[Guard(old, extent)] = Guard(new, high - low)
+    return replace(moved, guards=tuple(guards.get(each, each) for each in load.guards))

@@ -1,0 +1,287 @@
+"""How two cores share the nests of a program: by rough times of their parts, and of barriers.
+
+Each nest is halved along an axis, computed by one core alone, or by each core for itself. A barrier
+stands wherever a core accesses what the other one has written since the last one, or writes what it
+has read. The choice is a local search from several beginnings: all by one core, along the first
+axes (rows, batches, heads), along the last ones (columns), and by each core for itself.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from glia.arch import Arch
+from glia.base.affine import Affine
+from glia.tile.boxes import Box, overlap, read_boxes, written_box
+from glia.tile.estimated_time import nest_ns
+from glia.tile.ir import Axis, Nest, Program, accessed_buffers, scan_axes
+from glia.tile.nest_rewriting import substitute_axes
+
+ALONE = ""  # the first core computes the nest
+BOTH = "*"  # each core computes it for itself
+CORES = 2
+SWEEPS = 8  # of the local search, at most
+# Times a transfer's latency, that a barrier takes: a store, a load, and engines that run empty and
+# fill up again; BERT's layers of 128 rows pause for 5 to 6 us at each on Trn2
+MEETING = 5
+MOST_TOGETHER = 24  # nests whose choices change at one time
+
+
+@dataclass(frozen=True)
+class Access:
+    """What one core reads or writes of a buffer."""
+
+    core: int
+    is_write: bool
+    box: Box
+
+    def conflicts(self, other: Access) -> bool:
+        """Whether two cores touch an element that one of them changes."""
+        is_changed = self.is_write or other.is_write
+        return self.core != other.core and is_changed and overlap(self.box, other.box)
+
+
+@dataclass(frozen=True)
+class _View:
+    """A nest under one choice: its time, and the accesses to each buffer that cores share."""
+
+    ns: float
+    accesses: Mapping[str, list[Access]]
+
+
+@dataclass
+class _SearchState:
+    """Where a search is: its barriers by buffer, how many stand where, and the time in all."""
+
+    meetings: dict[str, list[int]]
+    counts: Counter[int] = field(init=False)
+    ns: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.counts = Counter(position for each in self.meetings.values() for position in each)
+
+
+def parts(nest: Nest, choice: str) -> tuple[Nest | None, ...]:
+    """What each core computes of a nest."""
+    if choice == BOTH:
+        return (nest,) * CORES
+    if choice == ALONE:
+        return (nest, *(None,) * (CORES - 1))
+    whole = nest.extents[choice]
+    cuts = [whole * core // CORES for core in range(CORES + 1)]
+    return tuple(_restricted(nest, choice, low, high) for low, high in itertools.pairwise(cuts))
+
+
+def _restricted(nest: Nest, name: str, low: int, high: int) -> Nest:
+    """A nest for the values low .. high-1 of an axis."""
+    moved = substitute_axes(nest, {name: Affine.of(name) + low}, {}) if low else nest
+    axes = tuple(Axis(name, high - low) if axis.name == name else axis for axis in moved.axes)
+    return replace(moved, axes=axes)
+
+
+@dataclass
+class Sharing:
+    """The nests of a program without control flow, and a choice for each, by position."""
+
+    program: Program
+    nests: Sequence[Nest]
+    arch: Arch
+    chosen: list[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.root = dict(self.program.aliases)
+        self._views: dict[tuple[int, str], _View | None] = {}
+        self._names: dict[int, set[str]] = {}
+        self.writers: dict[str, list[int]] = {}
+        self.users: dict[str, list[int]] = {}
+        for position, nest in enumerate(self.nests):
+            self.writers.setdefault(self._root(nest.target.buffer), []).append(position)
+            for name in self._touched(position):
+                self.users.setdefault(name, []).append(position)
+        self.barrier_ns = MEETING * (self.arch.dma_start_ns + self.arch.dma_completion_ns)
+        self.choices = [self._choices(position) for position in range(len(self.nests))]
+        self.chosen = [ALONE] * len(self.nests)
+
+    @property
+    def alone_ns(self) -> float:
+        """What one core takes for everything."""
+        return sum(self._view(n, ALONE).ns for n in range(len(self.nests)))
+
+    def search(self) -> float:
+        """Choose; the estimated time with barriers."""
+        best: tuple[float, list[str]] | None = None
+        for beginning in self._beginnings():
+            self.chosen = beginning
+            found = self._descend()
+            if best is None or found < best[0]:
+                best = found, self.chosen
+        assert best is not None
+        self.chosen = best[1]
+        return best[0]
+
+    def barriers(self) -> dict[int, list[str]]:
+        """By position of a nest, the buffers at which cores meet before it."""
+        found: dict[int, list[str]] = {}
+        for name in self.writers:
+            for position in self._meetings(name):
+                found.setdefault(position, []).append(name)
+        return found
+
+    # --- the search -------------------------------------------------------------------------------
+
+    def _beginnings(self) -> Iterator[list[str]]:
+        """All by one core; all along their first axes, and the last; by each core for itself."""
+        axes = [[c for c in choices if c not in (ALONE, BOTH)] for choices in self.choices]
+        first = [each[0] if each else ALONE for each in axes]
+        yield [ALONE] * len(self.nests)
+        yield first
+        yield [each[-1] if each else ALONE for each in axes]
+        pairs = zip(self.choices, first, strict=True)
+        yield [BOTH if BOTH in choices else axis for choices, axis in pairs]
+
+    def _descend(self) -> float:
+        """Change choices while that takes less, one by one or those that fit together; the time."""
+        state = _SearchState({name: self._meetings(name) for name in self.writers})
+        state.ns = sum(self._view(n, c).ns for n, c in enumerate(self.chosen))
+        state.ns += self.barrier_ns * len(state.counts)
+        for sweep in range(SWEEPS):
+            before = state.ns
+            order = range(len(self.nests))
+            for position in order if sweep % 2 == 0 else reversed(order):
+                for choice in self.choices[position]:
+                    self._attempt({position: choice}, state)
+                    if choice == BOTH:
+                        self._attempt(self._upstream(position), state)
+                    elif choice != ALONE:
+                        self._attempt(self._fitting(position, choice), state)
+            if state.ns >= before:
+                break
+        return state.ns
+
+    def _fitting(self, position: int, choice: str) -> dict[int, str]:
+        """A choice, and other ones for the nests around that would have to meet because of it."""
+        found = {position: choice}
+        waiting = [position]
+        while waiting and len(found) < MOST_TOGETHER:
+            here = waiting.pop(0)
+            mine = self._view(here, found[here]).accesses
+            for name in mine.keys() & self.writers.keys():
+                for other in self.users[name]:
+                    tries = [self.chosen[other], *self.choices[other]]
+                    fits = (t for t in tries if self._fits(mine[name], other, t, name))
+                    if other not in found and (tried := next(fits, "")) != self.chosen[other]:
+                        found[other] = tried
+                        waiting.append(other)
+        return found
+
+    def _fits(self, mine: Sequence[Access], other: int, choice: str, name: str) -> bool:
+        """Whether a nest under a choice need not meet one with these accesses to a buffer."""
+        if any(self.chosen[writer] == BOTH for writer in self.writers[name]):
+            return True
+        if choice in (ALONE, BOTH) and choice != self.chosen[other]:
+            return False
+        theirs = self._view(other, choice).accesses.get(name, [])
+        return not any(a.conflicts(b) for a in mine for b in theirs)
+
+    def _upstream(self, position: int) -> dict[int, str]:
+        """Each core for itself, in a nest and in those that make what it reads."""
+        found = {position: BOTH}
+        waiting = [position]
+        while waiting and len(found) < MOST_TOGETHER:
+            for name in self._touched(waiting.pop(0)) & self.writers.keys():
+                for writer in self.writers[name]:
+                    if writer not in found and BOTH in self.choices[writer]:
+                        found[writer] = BOTH
+                        waiting.append(writer)
+        return found
+
+    def _attempt(self, changes: Mapping[int, str], state: _SearchState) -> None:
+        """Make changes where that takes less."""
+        kept = {n: self.chosen[n] for n, choice in changes.items() if self.chosen[n] != choice}
+        if not kept:
+            return
+        names = {name for n in kept for name in self._touched(n) if name in self.writers}
+        ns = state.ns
+        for n in kept:
+            self.chosen[n] = changes[n]
+            ns += self._view(n, changes[n]).ns - self._view(n, kept[n]).ns
+        tried = {name: self._meetings(name) for name in names}
+        counts = Counter(state.counts)
+        for name in names:
+            counts.subtract(state.meetings[name])
+            counts.update(tried[name])
+        counts = +counts
+        ns += self.barrier_ns * (len(counts) - len(state.counts))
+        if ns < state.ns:
+            state.ns, state.counts = ns, counts
+            state.meetings |= tried
+        else:
+            for n, choice in kept.items():
+                self.chosen[n] = choice
+
+    # --- facts ------------------------------------------------------------------------------------
+
+    def _root(self, name: str) -> str:
+        return self.root.get(name, name)
+
+    def _touched(self, position: int) -> set[str]:
+        """The buffers that a nest accesses, of those in one place one."""
+        if position not in self._names:
+            names = accessed_buffers(self.nests[position])
+            self._names[position] = {self._root(name) for name in names}
+        return self._names[position]
+
+    def _choices(self, position: int) -> list[str]:
+        """What may be chosen for a nest: axes in order, alone, and both where it is its own."""
+        nest, carried = self.nests[position], scan_axes(self.nests[position])
+        axes = [a.name for a in nest.parallel_axes if a.extent >= CORES and a.name not in carried]
+        found = [name for name in axes if self._find_view(position, name) is not None]
+        target = self._root(nest.target.buffer)
+        is_own = self.program.buffers[target].role == "temporary"
+        both = [BOTH] if is_own and self.writers[target] == [position] else []
+        return [*found, ALONE, *both]
+
+    def _view(self, position: int, choice: str) -> _View:
+        found = self._find_view(position, choice)
+        assert found is not None, "only what can be chosen is looked at"
+        return found
+
+    def _find_view(self, position: int, choice: str) -> _View | None:
+        """A nest under a choice; None where its parts touch what each other changes."""
+        key = (position, choice)
+        if key not in self._views:
+            self._views[key] = self._make_view(self.nests[position], choice)
+        return self._views[key]
+
+    def _make_view(self, nest: Nest, choice: str) -> _View | None:
+        buffers = self.program.buffers
+        own = parts(nest, choice)
+        accesses: dict[str, list[Access]] = {}
+        for core, part in enumerate(own):
+            if part is None:
+                continue
+            for name, box in read_boxes(part, buffers):
+                accesses.setdefault(self._root(name), []).append(Access(core, False, box))
+            if choice != BOTH:
+                written = Access(core, True, written_box(part, buffers))
+                accesses.setdefault(self._root(nest.target.buffer), []).append(written)
+        if any(a.conflicts(b) for each in accesses.values() for a in each for b in each):
+            return None
+        return _View(max(nest_ns(part, buffers, self.arch) for part in own if part), accesses)
+
+    def _meetings(self, name: str) -> list[int]:
+        """The positions before which cores must meet at a buffer."""
+        if any(self.chosen[position] == BOTH for position in self.writers[name]):
+            return []
+        found: list[int] = []
+        since: list[Access] = []
+        for position in self.users[name]:
+            accesses = self._view(position, self.chosen[position]).accesses.get(name, [])
+            if any(a.conflicts(b) for a in accesses for b in since):
+                found.append(position)
+                since = []
+            since += accesses
+        return found

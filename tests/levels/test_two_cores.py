@@ -1,0 +1,110 @@
+"""Whatever is chosen for each nest of a program, two cores give what one gives, without a race.
+
+The reference device runs cores, engines and queues in a hostile order and proves by vector clocks
+that no other order could give another result.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from glia.arch import get_target
+from glia.compiler import run_pipeline
+from glia.frontend.registry import read_module
+from glia.machine.ir import Program as MachineProgram
+from glia.machine.shared_places import separate_memories, shared_places
+from glia.neff.package import Neff
+from glia.options import CompileOptions
+from glia.pipeline import BEFORE_CORES
+from glia.runtime.errors import ProgramFault
+from glia.runtime.model import Model, load
+from glia.tile.cores.divide import divided
+from glia.tile.cores.sharing import ALONE, Sharing
+from glia.tile.ir import Exchange, Nest, Program
+from glia.tile.text import parse_program, print_program
+from support.corpus import PROGRAMS, assert_close, hlo_bytes
+from support.corpus import Program as Sample
+
+TARGETS = ("trn2", "trn3")
+REAL = [p for p in PROGRAMS if "complex" not in p.name and "fft" not in p.name]
+
+
+def options(target: str) -> CompileOptions:
+    return CompileOptions(target, auto_cast="none", optlevel=2, verify=True)
+
+
+def sharing(sample: Sample, target: str) -> Sharing | None:
+    """The nests of a sample; None where it has anything else."""
+    whole = run_pipeline(read_module(hlo_bytes(sample)), options(target), stop_after=BEFORE_CORES)
+    if not whole.body or not all(isinstance(each, Nest) for each in whole.body):
+        return None
+    return Sharing(whole, whole.body, get_target(target).arch)
+
+
+def compiled(cores: tuple[Program, ...], target: str) -> tuple[MachineProgram, ...]:
+    made = [run_pipeline(each, options(target), start_after=BEFORE_CORES) for each in cores]
+    return separate_memories(made, shared_places(cores[0])[1])
+
+
+def model(programs: tuple[MachineProgram, ...], device: str) -> Model:
+    return load(Neff(programs), device=device)
+
+
+@pytest.mark.filterwarnings("ignore::glia.runtime.model.OutOfBoundAccess")
+@pytest.mark.parametrize("number", range(len(REAL)))
+def test_two_cores_give_what_jax_gives(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    sample, target = REAL[number], TARGETS[number % 2]
+    found = sharing(sample, target)
+    if found is None:
+        pytest.skip("not nests alone")
+    rng = np.random.default_rng(number)
+    found.chosen = [str(rng.choice(choices)) for choices in found.choices]
+    programs = compiled(divided(found), target)
+    arrays = [np.asarray(a) for a in sample.arguments]
+    monkeypatch.setenv("NEURON_SIM_SEED", str(number))
+    for device in ("reference", "host"):
+        assert_close(sample, list(model(programs, device)(*arrays)))
+
+
+def named(name: str) -> Sample:
+    return next(each for each in PROGRAMS if each.name == name)
+
+
+def test_a_program_that_forgets_a_barrier_has_a_race() -> None:
+    found = sharing(named("softmax"), "trn2")
+    assert found is not None
+    found.chosen = [ALONE if n % 2 else each[0] for n, each in enumerate(found.choices)]
+    cores = divided(found)
+    assert any(isinstance(each, Exchange) for each in cores[0].body)
+    forgetful = tuple(
+        replace(each, body=tuple(s for s in each.body if isinstance(s, Nest))) for each in cores
+    )
+    made = [
+        run_pipeline(each, CompileOptions("trn2", auto_cast="none"), start_after=BEFORE_CORES)
+        for each in forgetful
+    ]
+    programs = separate_memories(made, shared_places(cores[0])[1])
+    with pytest.raises(ProgramFault, match="race"):
+        model(programs, "reference")(*(np.asarray(a) for a in named("softmax").arguments))
+
+
+def test_the_text_of_a_cores_program_parses_back() -> None:
+    found = sharing(named("softmax"), "trn2")
+    assert found is not None
+    found.chosen = [choices[0] for choices in found.choices]
+    for each in divided(found):
+        text = print_program(each)
+        assert "\n  cores 2\n" in text
+        again = parse_program(text, each.constants)
+        assert print_program(again) == text
+        assert again.cores == 2
+
+
+def test_a_search_never_takes_more_than_one_core_does() -> None:
+    for sample in REAL[::9]:
+        found = sharing(sample, "trn2")
+        if found is not None:
+            assert found.search() <= found.alone_ns * (1 + 1e-9)

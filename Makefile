@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 TORCH_BIN := .venv-torch/bin
 TORCH_READY := .venv-torch/.ready
+TENSORFLOW_BIN := .venv-tensorflow/bin
+TENSORFLOW_READY := .venv-tensorflow/.ready
 MXNET_BIN := .venv-mxnet/bin
 MXNET_READY := .venv-mxnet/.ready
 OPTIMUM_BIN := .venv-optimum/bin
@@ -14,7 +16,7 @@ OPTIMUM_READY := .venv-optimum/.ready
 export OPENBLAS_NUM_THREADS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-torch nightly-torch nightly-optimum test-mxnet nightly calibrate bench pages lint types clean
+.PHONY: help demo test test-torch nightly-torch nightly-optimum test-tensorflow test-mxnet nightly calibrate bench pages lint types clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1 /p' Makefile | awk '{ n = $$1; $$1 = ""; printf "make %-15s %s\n", n, $$0 }'
@@ -34,6 +36,9 @@ nightly-torch: $(TORCH_READY)  ## the tests with PyTorch that take longer
 
 nightly-optimum: $(OPTIMUM_READY)  ## the tests with optimum-neuron, in an environment of their own
 	$(OPTIMUM_BIN)/python -m pytest tests/with_optimum
+
+test-tensorflow: $(TENSORFLOW_READY)  ## the tests with TensorFlow, in an environment of their own
+	$(TENSORFLOW_BIN)/python -m pytest --numprocesses auto --dist worksteal tests/with_tensorflow
 
 test-mxnet: $(MXNET_READY)  ## the tests with MXNet, in an environment of their own
 	$(MXNET_BIN)/python -m pytest --numprocesses auto --dist worksteal tests/with_mxnet
@@ -58,7 +63,7 @@ types: $(READY)  ## what mypy says of src/ and dropin/, in strict mode
 	$(BIN)/mypy
 
 clean:  ## remove everything the other targets made
-	rm -rf $(VENV) .venv-torch .venv-mxnet .venv-optimum demo-out .pytest_cache .ruff_cache .mypy_cache .hypothesis build dist
+	rm -rf $(VENV) .venv-torch .venv-tensorflow .venv-mxnet .venv-optimum demo-out .pytest_cache .ruff_cache .mypy_cache .hypothesis build dist
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(READY): requirements.lock pyproject.toml dropin/pyproject.toml
@@ -72,6 +77,12 @@ $(TORCH_READY): requirements-torch.lock pyproject.toml dropin/pyproject.toml
 	$(PYTHON) -m venv .venv-torch
 	$(TORCH_BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements-torch.lock
 	$(TORCH_BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable . --editable dropin
+	@touch $@
+
+$(TENSORFLOW_READY): requirements-tensorflow.lock pyproject.toml dropin/pyproject.toml
+	$(PYTHON) -m venv .venv-tensorflow
+	$(TENSORFLOW_BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements-tensorflow.lock
+	$(TENSORFLOW_BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable . --editable dropin
 	@touch $@
 
 # All that is needed is in the list: mxnet itself asks for an older NumPy than glia

@@ -51,8 +51,8 @@ _WORDS = {
 _IGNORED = {*_NO_VALUE, *_ONE_VALUE, *_QUOTED_OPTIONS, *_WORDS}
 
 # Flags of frameworks' wrappers around the compiler, which take them from NEURON_CC_FLAGS
-_WRAPPER_SWITCHES = {"--no_cache", "--retry_failed_compilation"}
-_WRAPPER_VALUES = {"--cache_dir", "--log_level"}
+_WRAPPER_SWITCHES = {"--no_cache", "--retry_failed_compilation", "--dynamic-batch-size"}
+_WRAPPER_VALUES = {"--cache_dir", "--log_level", "--workdir", "--extract-weights"}
 
 # Other spellings of options, as the flag that is the option's name
 _SPELLINGS = {

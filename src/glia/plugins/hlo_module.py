@@ -7,7 +7,8 @@ is the importer's.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -188,6 +189,50 @@ class Computation:
             instruction.metadata.source_line = self.loc.line
             instruction.metadata.op_name = self.loc.name
         return identity
+
+
+def with_constants(data: bytes, values: Mapping[int, np.ndarray]) -> bytes:
+    """A module whose parameters of these numbers are constants; the others move up."""
+    module = messages()["Module"].FromString(data)
+    left = itertools.count()
+    for instruction in sorted(_parameters(module), key=lambda each: each.parameter_number):
+        number = instruction.parameter_number
+        if number not in values:
+            instruction.parameter_number = next(left)
+            continue
+        array = np.ascontiguousarray(values[number]).reshape(values[number].shape)
+        kind = TensorType(from_numpy(array.dtype), array.shape)
+        instruction.opcode = "constant"
+        instruction.ClearField("parameter_number")
+        instruction.literal.CopyFrom(_literal(array, kind))
+    moved: bytes = module.SerializeToString(deterministic=True)
+    return moved
+
+
+def _parameters(module: Any) -> list[Any]:
+    """The parameters of a module's entry."""
+    entry = module.entry_computation_id
+    return [
+        instruction
+        for computation in module.computations
+        if computation.id == entry
+        for instruction in computation.instructions
+        if instruction.opcode == "parameter"
+    ]
+
+
+def located(data: bytes, lines: Mapping[str, Loc]) -> bytes:
+    """A module whose instructions have the source lines of the operators that they are from."""
+    module = messages()["Module"].FromString(data)
+    for computation in module.computations:
+        for instruction in computation.instructions:
+            line = lines.get(instruction.metadata.op_name)
+            if line is not None:
+                instruction.metadata.op_name = line.name
+                instruction.metadata.source_file = line.file
+                instruction.metadata.source_line = line.line
+    moved: bytes = module.SerializeToString(deterministic=True)
+    return moved
 
 
 def _shape(kind: TensorType) -> Any:

@@ -1,0 +1,1 @@
+"""Functions of TensorFlow as HLO, and models that hold their NEFFs."""

@@ -33,6 +33,14 @@ def causal_attention(q: Any, k: Any, v: Any) -> Any:
     return jnp.einsum("hqk,hkd->hqd", jax.nn.softmax(jnp.where(mask, scores, -1e30), -1), v)
 
 
+def attention_of_heads(q: Any, k: Any, v: Any) -> Any:
+    """Attention whose heads lie beside each other, as a projection writes them."""
+    batch, tokens, width = q.shape
+    q, k, v = (x.reshape(batch, tokens, 3, width // 3).transpose(0, 2, 1, 3) for x in (q, k, v))
+    shares = jax.nn.softmax(q @ k.transpose(0, 1, 3, 2), axis=-1)
+    return (shares @ v).transpose(0, 2, 1, 3).reshape(batch, tokens, width)
+
+
 def norm_then_product(x: Any, gain: Any, w: Any) -> Any:
     return x * jax.lax.rsqrt(jnp.mean(x * x, -1, keepdims=True) + 1e-6) * gain @ w
 
@@ -51,6 +59,7 @@ Shapes = tuple[tuple[int, ...], ...]
 PRODUCTS: dict[str, tuple[Callable[..., Any], Shapes]] = {
     "attention": (attention, ((3, 200, 24),) * 3),
     "causal attention": (causal_attention, ((2, 140, 16),) * 3),
+    "attention of heads": (attention_of_heads, ((2, 200, 48),) * 3),
     "norm then product": (norm_then_product, ((260, 140), (140,), (140, 72))),
     "product then norm": (product_then_norm, ((300, 24), (24, 150), (300, 150))),
     "siblings": (siblings, ((300, 130), (130, 40), (130, 40))),
@@ -86,6 +95,47 @@ def test_products_are_computed_block_by_block(name: str, target: str) -> None:
     expected = jax.tree.leaves(function(*arguments))
     for one, other in zip(glia.load(neff)(*arguments), expected, strict=True):
         np.testing.assert_allclose(one, np.asarray(other), rtol=2e-4, atol=2e-4)
+
+
+def _groups_of(function: Callable[..., Any], shapes: Shapes) -> list[tuple[set[str], set[str]]]:
+    """(engines, what is kept on chip) of every group."""
+    lowered = jax.jit(function).lower(*_arguments(shapes))
+    options = CompileOptions(auto_cast="none")
+    program = run_pipeline(read_module(lowered), options, stop_after="choose_layouts")
+    return [
+        ({m.schedule.engine for _, m in group.members()}, {*group.on_chip})
+        for group in program.groups
+    ]
+
+
+def test_scores_of_heads_beside_each_other_stay_on_chip() -> None:
+    ((engines, on_chip),) = _groups_of(attention_of_heads, PRODUCTS["attention of heads"][1])
+    assert engines == {"tensor", "vector"}
+    assert len(on_chip) >= 4
+
+
+def test_engines_work_side_by_side_where_nothing_goes_through_hbm(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.undo()
+
+    def normed(x: Any, w: Any) -> Any:
+        y = x @ w
+        return (y - jnp.mean(y, -1, keepdims=True)) @ w
+
+    groups = _groups_of(normed, ((2048, 128), (128, 128)))
+    assert any(engines == {"tensor", "vector"} for engines, _ in groups)
+
+
+def test_two_products_of_batches_of_rows_overlap_at_first_try() -> None:
+    """A batch that is left over has other tiles than the loop, which need not be kept for it."""
+    lowered = jax.jit(lambda x, w, v: (x @ w, x @ v)).lower(
+        *_arguments(((8, 384, 768), (768, 768), (768, 768)))
+    )
+    passes: list[str] = []
+    options = CompileOptions(auto_cast="none")
+    run_pipeline(read_module(lowered), options, lambda step: passes.append(step.name))
+    assert passes.count("double_buffer") == 1
 
 
 def test_of_a_group_with_products_that_cannot_be_emitted_the_rows_between_are_grouped(

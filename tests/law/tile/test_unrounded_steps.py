@@ -82,6 +82,42 @@ def test_differences_see_what_is_rounded() -> None:
     assert np.any(found)
 
 
+@pytest.mark.parametrize("target", COMPILED_TARGETS)
+def test_a_function_of_a_difference_is_rounded_once(target: str) -> None:
+    a, b = (RNG.standard_normal((128, 64), np.float32).astype(jnp.bfloat16) for _ in range(2))
+    found = run(lambda a, b: jnp.exp(a - b[:, :1]), a, b, target=target).astype(np.float64)
+    exact = np.exp(a.astype(np.float64) - b[:, :1].astype(np.float64))
+    assert np.all(np.abs(found - exact) <= (2**-8 + 1e-5) * exact)
+    rounded = np.exp((a - b[:, :1]).astype(np.float64))
+    assert np.any(np.abs(rounded - exact) > 2**-8 * exact)
+
+
+def exponentials(x: Array) -> tuple[Array, Array]:
+    each = jnp.exp(x)
+    return each, each.astype(jnp.float32).sum(-1)
+
+
+def test_what_an_activation_computes_is_added_up_before_it_is_rounded() -> None:
+    x = RNG.standard_normal((4096, 512), np.float32).astype(jnp.bfloat16)
+    each, total = glia.load(compiled(exponentials, x))(x)
+    exact = np.exp(x.astype(np.float64))
+    np.testing.assert_allclose(total, exact.sum(-1), rtol=1e-5)
+    assert (
+        np.abs(each.astype(np.float64).sum(-1) - exact.sum(-1)).max() > 1e-5 * exact.sum(-1).max()
+    )
+
+
+def test_what_is_rounded_on_purpose_is_added_up_as_it_is() -> None:
+    x = RNG.standard_normal((4096, 512), np.float32)
+
+    def narrowed(x: Array) -> tuple[Array, Array]:
+        each = x.astype(jnp.bfloat16)
+        return each, each.astype(jnp.float32).sum(-1)
+
+    each, total = glia.load(compiled(narrowed, x))(x)
+    np.testing.assert_allclose(total, each.astype(np.float64).sum(-1), atol=1e-3)
+
+
 def test_sums_that_are_only_widened_and_scaled_are_not_rounded() -> None:
     exact = X.astype(np.float64) @ W.astype(np.float64) * 0.3
     found = run(lambda x, w: (x @ w).astype(jnp.float32) * 0.3, X, W)

@@ -26,7 +26,7 @@ from glia.tile.ir import Apply, Expr, Literal
 EXACT_IN_FLOAT32 = 16  # bits of the widest integers that arithmetic in float32 compares exactly
 _KEEPS_RANGE = frozenset((*COMPARISONS, "maximum", "minimum"))
 _MOVES = frozenset(("convert", "select"))
-# not subtract, whose result may be what rounding left, as in compensated sums
+# not subtract, whose result may be what rounding of its operands left, as in compensated sums
 _SMOOTH = frozenset(
     (
         "abs", "add", "erf", "exp", "gelu", "gelu_tanh", "logistic", "maximum", "minimum",
@@ -227,10 +227,25 @@ def is_faithful(match: Match, instruction: Instr) -> bool:
         keeps_dtype = all(step.dtype is root.dtype for step in inner)
         return keeps_dtype and (root.function in _MOVES or not root.args[-1].dtype.is_float)
     is_rounded = any(step.dtype not in (F32, PRED) for step in inner)
-    if is_rounded and not all(map(is_smooth, match.steps)):
+    if is_rounded and not _may_leave_roundings_out(match.steps):
         return False
     numbers = (v for n in match.operands if isinstance(v := getattr(instruction, n), int | float))
     return all(map(_is_exact_in_float32, match.steps)) and all(map(fits_float32, numbers))
+
+
+def _may_leave_roundings_out(steps: Sequence[Apply]) -> bool:
+    """Whether the outermost of bfloat16 steps may take the others' results in float32.
+
+    Those may be differences too, of operands that are rounded.
+    """
+    covered = {id(step) for step in steps}
+
+    def is_plain_difference(step: Apply) -> bool:
+        is_whole = all(id(strip_widening(argument)) not in covered for argument in step.args)
+        return step.dtype is BF16 and step.function == "subtract" and is_whole
+
+    root, *inner = steps
+    return is_smooth(root) and all(is_smooth(each) or is_plain_difference(each) for each in inner)
 
 
 def is_smooth(step: Apply) -> bool:

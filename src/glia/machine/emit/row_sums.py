@@ -23,15 +23,17 @@ from glia.machine.ir import Statement
 from glia.machine.legal_instruction import violations
 from glia.tile.ir import Expr
 
+MOVES = ("copy", "identity")
 COMMAND = "reset_reduce"  # of the accumulators, for a sum that begins and ends with an instruction
 
 
 def sum_row(
     builder: BlockBuilder, costs: InstructionCosts, selector: Selector, body: Expr, total: Pattern
 ) -> bool:
-    """Write the float32 sum of an expression over all free axes to `total`, a column.
+    """Write the sum of an expression over all free axes, added up in float32, to a column, `total`.
 
-    False where only the Vector Engine can, or is faster; what it adds up may have been computed.
+    False where only the Vector Engine can, or is faster, as it is where the sum is rounded to
+    bfloat16 and nothing else computes what is added up; that may have been computed by then.
     """
     summed = strip_widening(body)
     value = selector.placeholder(summed)
@@ -43,6 +45,8 @@ def sum_row(
     value = fold_dims((selector.pattern(summed),))[0]
     if _reduces_where_computed(builder.block, value, total):
         return True
+    if total.dtype is BF16:
+        return False
     unused = builder.tile("unused", Memory.SBUF, BF16, value.partitions, value.free)
     dst = replace(value, tile=unused, dtype=BF16, dims=(value.dims[0], *row_major(value.shape[1:])))
     dst = replace(dst, offset=ZERO, partition=ZERO)
@@ -73,7 +77,11 @@ def _scalar_ns(costs: InstructionCosts, value: Pattern) -> float:
 
 
 def _reduces_where_computed(block: list[Statement], value: Pattern, total: Pattern) -> bool:
-    """Let the activation that has written all of a value, in float32, reduce it as well."""
+    """Let the activation that has written all of a value reduce it as well.
+
+    It adds up what it computes, so that the sum of a function's values in bfloat16 is nearer to
+    what was meant; values that are only copied are rounded on purpose.
+    """
     for position in reversed(range(len(block))):
         each = block[position]
         if not isinstance(each, Instr):
@@ -82,7 +90,8 @@ def _reduces_where_computed(block: list[Statement], value: Pattern, total: Patte
             continue
         if not isinstance(each, Activation) or each.reduced is not None or each.command != "idle":
             return False
-        if value.dtype is not F32 or fold_dims((each.dst,))[0] != value:
+        is_precise = value.dtype is F32 or (value.dtype is BF16 and each.function not in MOVES)
+        if not is_precise or fold_dims((each.dst,))[0] != value:
             return False
         block[position] = replace(each, reduced=total, command=COMMAND)
         return True

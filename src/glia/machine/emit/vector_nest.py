@@ -299,7 +299,7 @@ class VectorNestEmitter(NestEmitter):
         reduction, column = self.nest.reduction, _flat(dst)
         assert reduction is not None
         is_sum = reduction.function == "add" and reduction.dtype is F32
-        if not is_sum or column.free > 1 or not selector.point.free or dst.dtype is BF16:
+        if not is_sum or column.free > 1 or not selector.point.free:
             return False
         costs = self.context.costs
         return sum_row(self.builder, costs, selector, self.nest.body, column)

@@ -64,14 +64,14 @@ class LoopCopier:
         own = (self.tiles[name] for name in self.private)
         return sum(tile.bytes_per_partition for tile in own if tile.memory is memory)
 
-    def copies(self, values: Iterable[Affine | int], sets: int) -> list[Statement]:
+    def copies(self, values: Iterable[Affine | int], sets: int, first: int = 0) -> list[Statement]:
         """The body at several values of the loop variable, rotating through `sets` sets of tiles.
 
-        The first set is the tiles of the original body.
+        They are numbered from `first` on; set 0 is the tiles of the original body.
         """
         result: list[Statement] = []
         for number, value in enumerate(values):
-            replacements = self._tile_set(number % sets)
+            replacements = self._tile_set(first + number % sets)
             for name, count in self.inside.items():
                 self.uses[replacements[name].name if name in replacements else name] += count
             at = {self.variable: Affine.of(value)}

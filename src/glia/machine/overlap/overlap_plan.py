@@ -53,7 +53,24 @@ def best_plan(
     It has `most` steps, more where that pays, or fewer where no more fit.
     Bodies in which results take the tiles of operands are tried where nothing else is good.
     """
-    before, scheduler.room = scheduler.room, loop.room
+    with scheduler.in_room(loop.room):
+        found = _search(loop, copier, most, instructions, scheduler, may_be_whole=may_be_whole)
+    if found is None:
+        return None
+    is_same = found.copier.body == copier.body
+    chosen = copier if is_same else copier.with_body(found.copier.body)
+    return replace(found, copier=chosen)
+
+
+def _search(
+    loop: Loop,
+    copier: LoopCopier,
+    most: int,
+    instructions: int,
+    scheduler: Scheduler,
+    *,
+    may_be_whole: bool,
+) -> OverlapPlan | None:
     search = _Search(loop, scheduler)
     most = min(most, instructions // len(copier.body))
     for body in _bodies(copier):
@@ -71,13 +88,7 @@ def best_plan(
             copies = _copies_of(loop, found.copier, found.stages, steps, may_be_whole=False)
             if copies is not None:
                 search.run([OverlapPlan(found.copier, found.stages, steps, copies)], least_ns)
-    scheduler.room = before
-    if search.best is None:
-        return None
-    plan = search.best
-    is_same = plan.copier.body == copier.body
-    chosen = copier if is_same else copier.with_body(plan.copier.body)
-    return replace(plan, copier=chosen)
+    return search.best
 
 
 class _Search:

@@ -65,7 +65,7 @@ def _fixed(task: Task, number: int) -> Task:
     """The task with one of its variants."""
     return replace(
         task,
-        variants=(task.variants[number],),
+        ways=(task.ways[number],),
         streams=(task.streams[number],),
         durations=(task.durations[number],),
     )

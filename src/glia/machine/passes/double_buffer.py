@@ -175,14 +175,21 @@ class _Unroller:
         """The loop around a loop with copies: iterations take turns at what is loaded around it."""
         if loop.trips <= loop.copies:
             return copier.copies(range(loop.trips), loop.copies)
-        return self._unroll(loop, copier, loop.copies, loop.copies)
+        return self._unroll(loop, copier, loop.copies, loop.copies, has_rest_own=True)
 
     @staticmethod
-    def _unroll(loop: Loop, copier: LoopCopier, count: int, sets: int) -> list[Statement]:
-        """Unroll by a factor, with so many sets of tiles."""
+    def _unroll(
+        loop: Loop, copier: LoopCopier, count: int, sets: int, *, has_rest_own: bool = False
+    ) -> list[Statement]:
+        """Unroll by a factor, with so many sets of tiles.
+
+        What is left where the factor does not divide the trips may have tiles of its own: those of
+        the loop would be live until then.
+        """
         variable = Affine.of(loop.variable)
         unrolled = copier.copies((variable * count + i for i in range(count)), sets)
-        rest = copier.copies(range(loop.trips // count * count, loop.trips), sets)
+        left = range(loop.trips // count * count, loop.trips)
+        rest = copier.copies(left, sets, sets if has_rest_own else 0)
         return [replace(loop, trips=loop.trips // count, body=tuple(unrolled)), *rest]
 
 

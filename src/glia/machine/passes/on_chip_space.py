@@ -57,6 +57,13 @@ class UnplacedTile:
         return sum(self.live.values())
 
 
+def occupied_bytes(tile: Tile, arch: Arch) -> int:
+    """The bytes of a partition that a tile takes; whole banks of PSUM where it is a large one."""
+    size = round_up(tile.bytes_per_partition, ON_CHIP_ALIGNMENT)
+    bank = arch.psum_bank_bytes
+    return round_up(size, bank) if tile.memory is Memory.PSUM and 2 * size > bank else size
+
+
 @dataclass
 class OnChipSpace:
     """The allocator of one on-chip memory; tiles come in order of their first use.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from glia.arch import Arch
@@ -29,6 +30,7 @@ from glia.machine.footprint import Footprint
 from glia.machine.ir import Loop, Program, Statement, with_blocks
 from glia.machine.legal_instruction import violations
 from glia.machine.overlap.repeated_order import repeated_order
+from glia.machine.passes.on_chip_space import occupied_bytes
 from glia.machine.queues import stream_of
 from glia.options import CompileOptions
 
@@ -41,8 +43,8 @@ LONGEST_RUN = 1500  # instructions ordered together
 # By -O level, the reordering distance: how far ahead of the oldest unissued instruction another may
 # be issued, which bounds the tiles that are live together
 WINDOWS = {2: 64, 3: 192}
-LONG_BODY = 4  # windows, of a loop's body for which a wider one is tried
-WIDER_WINDOW = 2
+AS_ACTIVATION = "activation"  # of the Scalar Engine, as a variant of another instruction
+WIDER_WINDOW = 3  # times as far, where a loop's room bounds what is live together
 
 
 @dataclass
@@ -51,7 +53,7 @@ class Task:
 
     position: int
     instruction: Instr
-    variants: tuple[Instr, ...]
+    ways: tuple[str, ...]  # of each variant: "" as it is, an engine, or AS_ACTIVATION
     streams: tuple[str, ...]  # the queue or engine of each variant
     durations: tuple[float, ...]  # ns, of each variant
     latency: float  # ns from the end of the instruction to its result being visible
@@ -74,6 +76,24 @@ class Task:
         """
         is_ordered = follower.streams == (stream,) and follower.position not in self.readers
         return end if is_ordered else end + self.latency
+
+    def variant(self, number: int) -> Instr:
+        """The instruction in one of its variants."""
+        way = self.ways[number]
+        if way == AS_ACTIVATION:
+            return next(_activations(self.instruction))
+        return replace(self.instruction, on=way) if way else self.instruction
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """What instructions that are alike have in common; `streams` are those of other variants."""
+
+    ways: tuple[str, ...]
+    streams: tuple[str, ...]
+    durations: tuple[float, ...]
+    latency: float
+    table: str
 
 
 def schedule(program: Program, options: CompileOptions) -> Program:
@@ -155,6 +175,7 @@ class Scheduler:
         self.aliases = aliases or {}
         self.placed = placed
         self.room = 0  # bytes per partition of SBUF for a loop's tiles; 0 where it is not known
+        self._facts: dict[object, _Facts] = {}  # by what instructions have in common
 
     def block(self, body: tuple[Statement, ...]) -> tuple[Statement, ...]:
         """The block with every straight-line run scheduled."""
@@ -178,33 +199,38 @@ class Scheduler:
 
     def _in_room(self, loop: Loop) -> tuple[Statement, ...]:
         """The body of a loop of one trip, in the room that the loop has for its tiles."""
-        before, self.room = self.room, loop.room
-        body = self.block(loop.body)
-        self.room = before
-        return body
+        with self.in_room(loop.room):
+            return self.block(loop.body)
 
     def _loop_of_copies(self, loop: Loop) -> Loop:
         """A loop of iterations that have tiles of their own."""
-        before, self.room = self.room, loop.room
         run = [each for each in loop.body if isinstance(each, Instr)]
-        if len(run) == len(loop.body) <= LONGEST_RUN:
-            body: tuple[Statement, ...] = (*self._body_in_order(run, loop.variable),)
-        else:
-            body = self.block(loop.body)
-        self.room = before
+        with self.in_room(loop.room):
+            if len(run) == len(loop.body) <= LONGEST_RUN:
+                body: tuple[Statement, ...] = (*self._body_in_order(run, loop.variable),)
+            else:
+                body = self.block(loop.body)
         return replace(loop, body=body, copies=0, room=0)
 
-    def _body_in_order(self, run: Sequence[Instr], variable: str) -> Sequence[Instr]:
-        """A loop's body in order; a long one with a wider window, where that repeats sooner.
+    @contextmanager
+    def in_room(self, room: int) -> Iterator[None]:
+        """Inside, tiles of SBUF may take so many bytes per partition, which bounds the reordering.
 
-        The loop's room bounds the tiles that are live together, as the window does elsewhere.
+        The window is wider then: it bounds elsewhere what is live together.
         """
+        before, window = self.room, self.window
+        self.room, self.window = room, window if before else window * WIDER_WINDOW
+        yield
+        self.room, self.window = before, window
+
+    def _body_in_order(self, run: Sequence[Instr], variable: str) -> Sequence[Instr]:
+        """A loop's body in the order that repeats sooner, with the window or a narrower one."""
         found = repeated_order(run, variable, self)
-        if len(run) > LONG_BODY * self.window:
-            self.window *= WIDER_WINDOW
-            wider = repeated_order(run, variable, self)
-            self.window //= WIDER_WINDOW
-            found = min(found, wider, key=lambda order: order.interval_ns)
+        if len(run) > self.window // WIDER_WINDOW:
+            wide, self.window = self.window, self.window // WIDER_WINDOW
+            narrow = repeated_order(run, variable, self)
+            self.window = wide
+            found = min(found, narrow, key=lambda order: order.interval_ns)
         return found.instructions
 
     def run(self, instructions: Sequence[Instr]) -> list[Instr]:
@@ -224,18 +250,31 @@ class Scheduler:
         """The memory's state before a run: within a loop's room, or a share of the memory."""
         share = usable_bytes_per_partition(memory, self.arch) * RUN_SHARES[memory]
         if memory is not Memory.SBUF or not self.room:
-            return _MemoryPressure(tasks, memory, share, self.placed)
+            return _MemoryPressure(tasks, memory, share, self.arch, self.placed)
         held = _live_across_iterations(tasks)
-        return _MemoryPressure(tasks, memory, self.room, self.placed, held)
+        return _MemoryPressure(tasks, memory, self.room, self.arch, self.placed, held)
 
     def task(self, position: int, instruction: Instr) -> Task:
         """The node of an instruction, without edges."""
+        key = _signature(instruction), self.may_move(instruction)
+        known = self._facts.get(key)
+        if known is None:
+            known = self._facts[key] = self._facts_of(instruction)
+        streams = stream_of(instruction), *known.streams
+        return Task(
+            position, instruction, known.ways, streams, known.durations, known.latency, known.table
+        )
+
+    def _facts_of(self, instruction: Instr) -> _Facts:
         variants = tuple(self.variants(instruction))
-        durations = tuple(self.duration(variant) for variant in variants)
-        streams = tuple(map(stream_of, variants))
-        table = activation_table(instruction)
-        latency = self.latency(instruction)
-        return Task(position, instruction, variants, streams, durations, latency, table)
+        kind = type(instruction)
+        return _Facts(
+            ("", *(v.runs_on if isinstance(v, kind) else AS_ACTIVATION for v in variants[1:])),
+            tuple(map(stream_of, variants[1:])),
+            tuple(map(self.duration, variants)),
+            self.latency(instruction),
+            activation_table(instruction),
+        )
 
     def duration(self, instruction: Instr) -> float:
         """Nanoseconds for which the instruction occupies its stream."""
@@ -306,7 +345,7 @@ class Scheduler:
             end += self.table_load_ns(task, table)
             table = task.table or table
             free_ns[task.streams[chosen]] = end
-            result.append(task.variants[chosen])
+            result.append(task.variant(chosen))
             for successor in task.successors:
                 follower = tasks[successor]
                 seen = task.seen_ns(follower, task.streams[chosen], end)
@@ -339,11 +378,12 @@ class _MemoryPressure:
         tasks: Sequence[Task],
         memory: Memory,
         capacity: float,
+        arch: Arch,
         placed: Container[str],
         held: Container[str] = (),
     ) -> None:
         self.capacity = capacity
-        self.tiles = [_tiles(task.instruction, memory, placed) for task in tasks]
+        self.tiles = [_tiles(task.instruction, memory, arch, placed) for task in tasks]
         self.largest = max((sum(tiles.values()) for tiles in self.tiles), default=0)
         self.remaining_uses = Counter(name for tiles in self.tiles for name in tiles)
         self.live = {n: b for tiles in self.tiles for n, b in tiles.items() if n in held}
@@ -370,12 +410,25 @@ class _MemoryPressure:
                 self.live_bytes -= self.live.pop(name)
 
 
-def _tiles(instruction: Instr, memory: Memory, placed: Container[str]) -> dict[str, int]:
+def _tiles(
+    instruction: Instr, memory: Memory, arch: Arch, placed: Container[str]
+) -> dict[str, int]:
     """The tiles of a memory that an instruction accesses, with their bytes."""
     tiles = (pattern.tile for pattern in instruction.patterns())
     return {
-        t.name: t.bytes_per_partition for t in tiles if t.memory is memory and t.name not in placed
+        tile.name: occupied_bytes(tile, arch)
+        for tile in tiles
+        if tile.memory is memory and tile.name not in placed
     }
+
+
+def _signature(instruction: Instr) -> object:
+    """What the engines that an instruction may run on, and its times, depend on."""
+    operands = (
+        (name, p.memory, p.tile.dtype, p.tile.partitions, p.dtype, p.dims, p.partition)
+        for name, _, p in instruction.operands()
+    )
+    return type(instruction), instruction.runs_on, *operands, *instruction.attributes().items()
 
 
 def _fastest_variant(task: Task, free_ns: dict[str, float]) -> tuple[int, float]:
@@ -410,7 +463,7 @@ def _is_float(instruction: Instr) -> bool:
 
 def _add_dependencies(tasks: list[Task], aliases: Mapping[str, Sequence[str]]) -> None:
     """Add a dependence edge for every pair of accesses that must keep their order."""
-    accesses: dict[str, list[tuple[int, bool, Footprint]]] = {}
+    accesses: dict[str, dict[bool, list[tuple[int, Footprint]]]] = {}  # by whether they write
     last_state_users: dict[tuple[str, str], int] = {}
     last_meetings: dict[tuple[object, ...], int] = {}
     last_register_user = -1
@@ -434,25 +487,19 @@ def _add_dependencies(tasks: list[Task], aliases: Mapping[str, Sequence[str]]) -
         written = [(p, True) for p in instruction.written_patterns()]
         for pattern, is_write in [*written, *((p, False) for p in instruction.read_patterns())]:
             footprint = Footprint.of(pattern)
-            known = accesses.setdefault(pattern.tile.name, [])
-            predecessors.update(
-                position
-                for position, wrote, other in known
-                if (is_write or wrote) and footprint.may_overlap(other)
-            )
-            predecessors.update(
-                position
-                for name in aliases.get(pattern.tile.name, ())
-                for position, wrote, _ in accesses.get(name, ())
-                if is_write or wrote
-            )
-            if not is_write:
-                writers.update(
-                    position
-                    for position, wrote, other in known
-                    if wrote and position < task.position and footprint.may_overlap(other)
-                )
-            known.append((task.position, is_write, footprint))
+            known = accesses.setdefault(pattern.tile.name, {True: [], False: []})
+            written_before = [n for n, other in known[True] if footprint.may_overlap(other)]
+            predecessors.update(written_before)
+            if is_write:
+                read_before = (n for n, other in known[False] if footprint.may_overlap(other))
+                predecessors.update(read_before)
+            else:
+                writers.update(n for n in written_before if n < task.position)
+            for name in aliases.get(pattern.tile.name, ()):
+                others = accesses.get(name, {})
+                for wrote in (True, False) if is_write else (True,):
+                    predecessors.update(n for n, _ in others.get(wrote, ()))
+            known[is_write].append((task.position, footprint))
         predecessors.discard(task.position)
         for position in predecessors:
             tasks[position].successors.append(task.position)

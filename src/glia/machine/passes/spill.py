@@ -27,12 +27,11 @@ from glia.machine.legal_instruction import violations
 from glia.machine.passes.lifetimes import find_lifetimes
 from glia.machine.passes.on_chip_space import (
     ON_CHIP,
-    ON_CHIP_ALIGNMENT,
     OnChipMemoryFull,
     UnplacedTile,
     memory_full,
+    occupied_bytes,
     on_chip_capacities,
-    round_up,
 )
 from glia.machine.passes.pack_intervals import Block, largest_live_set
 from glia.machine.queues import QUEUE_OWNERS
@@ -247,7 +246,7 @@ class _Spiller:
 
     def _enter(self, value: _Value, place: Tile) -> None:
         """Make room for a value at a tile, and count it there."""
-        occupied = _occupied(place, self.arch)
+        occupied = occupied_bytes(place, self.arch)
         self._make_room(place.memory, place, occupied)
         value.place = place
         self.resident[place.memory][place.name] = value
@@ -258,7 +257,7 @@ class _Spiller:
         place = value.place
         assert place is not None
         del self.resident[place.memory][place.name]
-        self.live_bytes[place.memory] -= _occupied(place, self.arch)
+        self.live_bytes[place.memory] -= occupied_bytes(place, self.arch)
         value.place = None
 
     def _make_room(self, memory: Memory, tile: Tile, wanted: int) -> None:
@@ -281,7 +280,7 @@ class _Spiller:
 
     def _full(self, memory: Memory, tile: Tile) -> OnChipMemoryFull:
         values = self.resident[memory].values()
-        live = {value.tile.name: _occupied(value.tile, self.arch) for value in values}
+        live = {value.tile.name: occupied_bytes(value.tile, self.arch) for value in values}
         capacity = on_chip_capacities(self.arch)[memory]
         lines = {value.tile.name: value.loc for value in values}
         here = next(walk((self.program.body[self.position],))).loc
@@ -304,13 +303,6 @@ def _copy(dst: Pattern, src: Pattern, loc: Loc) -> Instr:
         return TensorCopy(dst=dst, src=src, loc=loc)
     queue = "store" if dst.memory is Memory.HBM else "load"
     return DmaCopy(dst=dst, src=src, queue=queue, on=QUEUE_OWNERS[queue], loc=loc)
-
-
-def _occupied(tile: Tile, arch: Arch) -> int:
-    """The bytes of a partition that a tile takes; whole banks of PSUM where it is a large one."""
-    size = round_up(tile.bytes_per_partition, ON_CHIP_ALIGNMENT)
-    bank = arch.psum_bank_bytes
-    return round_up(size, bank) if tile.memory is Memory.PSUM and 2 * size > bank else size
 
 
 def _tiles_of(statement: Statement) -> list[str]:
@@ -364,7 +356,7 @@ def _demand_inside(program: Program, position: int, own: set[str], arch: Arch) -
         spans = [lifetimes[tile.name] for tile in tiles]
         found[memory] = largest_live_set(
             [
-                Block(_occupied(tile, arch), span.first, span.last)
+                Block(occupied_bytes(tile, arch), span.first, span.last)
                 for tile, span in zip(tiles, spans, strict=True)
             ]
         )

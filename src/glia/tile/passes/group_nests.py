@@ -218,7 +218,8 @@ class _Finder:
             overlaps = plan.choose_blocks(2 if products else 1)
             if not overlaps and not (products and plan.choose_blocks(1)):
                 continue
-            saved = self._saved_bytes(chain) - (plan.reloaded_bytes() if products else 0)
+            saved = self._saved_bytes(chain) + (self._overlapped_bytes(chain) if overlaps else 0)
+            saved -= plan.reloaded_bytes() if products else 0
             loop = plan.loop()
             if loop is None or (products and saved < LEAST_SAVED_BYTES):
                 continue
@@ -241,17 +242,41 @@ class _Finder:
 
         That is what its products exchange with all others, which could be a group without them.
         """
-        ns, exchanged = 0.0, set[str]()
+        products = [nest for nest in chain.nests if self._is_product(nest)]
+        exchanged = set[str]().union(*map(accessed_buffers, products)) & {*group.on_chip}
+        saved = sum(2 * self.program.buffers[name].bytes for name in exchanged)
+        share = kept_share(replace(self.program, groups=(group,)), group)
+        return saved / self._dma_bytes_per_ns > sum(self._busy_ns(chain)) * share
+
+    def _busy_ns(self, chain: Chain) -> tuple[float, float]:
+        """About how long the PE, and other engines, have to work for a chain."""
+        tensor_ns = vector_ns = 0.0
         for nest in chain.nests:
             rows = math.prod(nest.extents.values()) / PARTITIONS
-            if self.program.schedules[nest.name].engine == "tensor":
-                exchanged |= accessed_buffers(nest)
-                ns += self.arch.cycles_to_ns("tensor", rows / PARTITIONS)
+            if self._is_product(nest):
+                tensor_ns += self.arch.cycles_to_ns("tensor", rows / PARTITIONS)
                 rows = math.prod(axis.extent for axis in nest.parallel_axes) / PARTITIONS
-            ns += self.arch.cycles_to_ns("vector", rows)
-        saved = sum(2 * self.program.buffers[name].bytes for name in exchanged & {*group.on_chip})
-        share = kept_share(replace(self.program, groups=(group,)), group)
-        return saved / (self.arch.dma_bytes_per_ns * self.arch.dma_engines) > ns * share
+            vector_ns += self.arch.cycles_to_ns("vector", rows)
+        return tensor_ns, vector_ns
+
+    def _overlapped_bytes(self, chain: Chain) -> int:
+        """What DMA moves while the PE works for some nests of a chain and other engines for others.
+
+        Nests that run one by one wait for each other, wherever their buffers are.
+        """
+        others = tuple(nest for nest in chain.nests if not self._is_product(nest))
+        if not others or not self._has_products(chain):
+            return 0
+        tensor_ns, _ = self._busy_ns(chain)
+        _, vector_ns = self._busy_ns(replace(chain, nests=others))
+        return int(min(tensor_ns, vector_ns) * self._dma_bytes_per_ns)
+
+    @property
+    def _dma_bytes_per_ns(self) -> float:
+        return self.arch.dma_bytes_per_ns * self.arch.dma_engines
+
+    def _is_product(self, nest: Nest) -> bool:
+        return self.program.schedules[nest.name].engine == "tensor"
 
     def _on_chip(self, names: Sequence[str], grouped: Sequence[GroupedNest]) -> tuple[str, ...]:
         """Of buffers that could stay on chip, those that nests read, or write pieces of as a whole.
@@ -266,7 +291,7 @@ class _Finder:
         )
 
     def _has_products(self, chain: Chain) -> bool:
-        return any(self.program.schedules[n.name].engine == "tensor" for n in chain.nests)
+        return any(map(self._is_product, chain.nests))
 
     def _votes(self, chain: Chain, position: int) -> int:
         """How many nests have a shared axis on their partitions, times the rows that it fills."""
@@ -278,7 +303,8 @@ class _Finder:
     def _pays(self, chain: Chain) -> bool:
         """Whether a group saves traffic; one nest gains by overlap where it moves much."""
         if len(chain.nests) > 1:
-            return self._saved_bytes(chain) >= LEAST_SAVED_BYTES
+            saved = self._saved_bytes(chain) + self._overlapped_bytes(chain)
+            return saved >= LEAST_SAVED_BYTES
         if self._has_products(chain):
             return False
         names = accessed_buffers(chain.nests[0]) - set(self.layouts)

@@ -131,9 +131,10 @@ class GroupPlan:
         for nest, axis in zip(self.chain.nests, self.chain.shared[self.rows], strict=True):
             operands = self._operands(nest)
             for load in operands:
-                contract = self.products[nest.name].contract
+                product = self.products[nest.name]
+                contract, block = product.contract, product.tiles[product.contract]
                 is_short = bool(load.index[-1].coefficient(contract))
-                if is_short and row_dim(load.index, contract) < 0:
+                if is_short and row_dim(load.index, contract, block) < 0:
                     return False
             for access in accesses(nest):
                 if not any(each.coefficient(axis) for each in access.index):

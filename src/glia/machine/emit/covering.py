@@ -238,10 +238,10 @@ def _may_leave_roundings_out(steps: Sequence[Apply]) -> bool:
 
     Those may be differences too, of operands that are rounded.
     """
-    covered = {id(step) for step in steps}
 
     def is_plain_difference(step: Apply) -> bool:
-        is_whole = all(id(strip_widening(argument)) not in covered for argument in step.args)
+        operands = [strip_widening(argument) for argument in step.args]
+        is_whole = not any(operand is other for operand in operands for other in steps)
         return step.dtype is BF16 and step.function == "subtract" and is_whole
 
     root, *inner = steps

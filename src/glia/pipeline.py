@@ -223,10 +223,19 @@ PIPELINE: tuple[Pass, ...] = (
         after={"expand_complex": "a complex scatter has several operands"},
     ),
     Pass(
-        "expand_sort",
-        f"{_GRAPH}expand.sort:expand_sort",
+        "expand_top_k",
+        f"{_GRAPH}expand.sorting.top_k:expand_top_k",
         makes="graph",
         after={"expand_complex": "a complex sort has several operands"},
+    ),
+    Pass(
+        "expand_sort",
+        f"{_GRAPH}expand.sorting.sort:expand_sort",
+        makes="graph",
+        after={
+            "expand_complex": "a complex sort has several operands",
+            "expand_top_k": "what needs only the first elements does not sort all",
+        },
     ),
     Pass(
         "expand_reduce",

@@ -17,7 +17,7 @@ from glia.graph.expand.fft import expand_fft
 from glia.graph.expand.reduce import expand_reduce
 from glia.graph.expand.reduce_window import expand_reduce_window
 from glia.graph.expand.scatter import expand_scatter
-from glia.graph.expand.sort import expand_sort
+from glia.graph.expand.sorting.sort import expand_sort
 from glia.graph.passes.canonicalize import canonicalize
 from glia.graph.passes.cast_dtypes import cast_dtypes
 from glia.graph.passes.eliminate_common_subexpressions import eliminate_common_subexpressions

@@ -67,7 +67,7 @@ def test_programs_cover_the_operations() -> None:
     graphs = [random_case(seed).graph for seed in range(SEEDS)]
     found = {node.opcode for graph in graphs for node in graph.nodes}
     # Several devices, kernels, any value at all; a scan is made of windows and loops
-    left_out = {"collective", "custom_call", "rng", "scan"}
+    left_out = {"collective", "custom_call", "places", "rng", "scan"}
     assert {cls.opcode for cls in vars(ops).values() if hasattr(cls, "opcode")} - found <= left_out
 
 

@@ -283,6 +283,16 @@ for _name in ("multiply", "maximum", "minimum"):
 _scan("add", f32(3, 1), f32(3, 1), 1)
 
 
+def _places(name: str, x: Array, count: int) -> None:
+    _case(name, lambda a: ops.Places(a, count), lambda a: lax.top_k(a, count)[1], x)
+
+
+_places("places", f32(3, 20), 5)
+_places("places_of_equals", np.round(f32(2, 3, 40)) + 0.0, 17)
+_places("places_of_few", f32(5, 3), 2)
+_places("places_of_a_row", f32(30), 30)
+
+
 def _window(name: str, x: Array, init: float, **options: Any) -> None:
     dtype, ones = from_numpy(x.dtype), (1,) * x.ndim
     window, stride = options["window"], options.get("stride", ones)

@@ -39,7 +39,7 @@ from glia.tile.ir import (
     Statement,
     Store,
     While,
-    scan_axes,
+    ordered_axes,
 )
 
 Array = np.ndarray[Any, Any]
@@ -180,7 +180,7 @@ def _boxes(axes: Sequence[Any], most: int, nest: Nest) -> Iterator[dict[str, ran
     inside = math.prod(axis.extent for axis in nest.reduced_axes)
     is_product = nest.reduction is not None and _factors(nest) is not None
     limit = max(1, most // (1 if is_product else max(1, min(inside, most))))
-    steps, whole = {}, scan_axes(nest)
+    steps, whole = {}, ordered_axes(nest)
     for axis in axes:
         is_whole = count <= limit or axis.name in whole
         steps[axis.name] = axis.extent if is_whole else max(1, axis.extent * limit // count)
@@ -363,6 +363,8 @@ def _reduce(nest: Nest, reduction: Reduction, ranges: Mapping[str, range], memor
     factors = _factors(nest)
     if factors is not None:
         return _contract(nest, factors, ranges, memory)
+    if reduction.rank:
+        return _places(nest, reduction, ranges, memory)
     combine, dtype = MONOIDS[reduction.function], reduction.dtype
     shape = tuple(len(values) for values in ranges.values())
     total = np.broadcast_to(identity(reduction.function, dtype), shape)
@@ -374,6 +376,16 @@ def _reduce(nest: Nest, reduction: Reduction, ranges: Mapping[str, range], memor
         value = np.broadcast_to(value, points.shape)
         total = combine(total, combine.reduce(value, axis=reduced, dtype=dtype.numpy))
     return np.asarray(total)
+
+
+def _places(nest: Nest, reduction: Reduction, ranges: Mapping[str, range], memory: Memory) -> Array:
+    """Where the greatest elements are at every parallel point of a box, of which ranks are one."""
+    swept = {axis.name: range(axis.extent) for axis in nest.reduced_axes}
+    ranks = list(ranges).index(reduction.rank)
+    points = _PointSpace({**ranges, reduction.rank: range(1), **swept}, memory)
+    elements = np.broadcast_to(points.value(nest.body), points.shape)
+    found = ops.places_of_greatest(elements, len(ranges[reduction.rank]))
+    return np.moveaxis(found, -1, ranks)[..., 0]
 
 
 def _reduced_pieces(nest: Nest, most: int) -> Iterator[dict[str, range]]:

@@ -17,7 +17,7 @@ from glia.tile.ir import (
     Store,
     While,
     loads,
-    scan_axes,
+    ordered_axes,
 )
 from glia.tile.pieces import filled_box
 
@@ -89,7 +89,7 @@ def _why_not_alone(each: GroupedNest) -> str:
     if len(each.axes) != len(each.loops) or len(set(each.axes)) != len(each.axes):
         return f"{nest.name} does not have one axis for each loop around it"
     for axis, loop in zip(each.axes, each.loops, strict=True):
-        if axis in scan_axes(nest):
+        if axis in ordered_axes(nest):
             return f"{nest.name} has a recurrence along {axis}"
         if parallel.get(axis) != loop.extent:
             return f"{axis} is no parallel axis of {nest.name} with extent {loop.extent}"

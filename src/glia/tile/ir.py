@@ -126,6 +126,7 @@ class Scan(Apply):
     axis: str
 
 
+PLACES = "places"  # the function of reductions with a rank
 SCANS = {f"scan_{monoid}": monoid for monoid in ("add", "multiply", "maximum", "minimum")}
 
 
@@ -144,11 +145,15 @@ class Reduction:
     """Combine the body over `axes` with a monoid (add multiply maximum minimum and or xor).
 
     `dtype` is that of the accumulator; the value of an empty reduction is the monoid's identity.
+    With a parallel axis as `rank`, which the body does not name, `function` is `places`: value i
+    along it is where, on the one reduced axis, element number i is in descending order. Equal
+    elements are in order; they are finite float32, and places int32.
     """
 
     axes: tuple[str, ...]
     function: str
     dtype: DType
+    rank: str = ""
 
 
 @dataclass(frozen=True)
@@ -480,9 +485,10 @@ def accessed_buffers(statement: Statement) -> set[str]:
     return found.union(*map(accessed_buffers, inner))
 
 
-def scan_axes(nest: Nest) -> frozenset[str]:
-    """The axes along which a nest's recurrences run."""
-    return frozenset(scan.axis for scan in scans(nest))
+def ordered_axes(nest: Nest) -> frozenset[str]:
+    """The parallel axes that a nest takes in order: those of recurrences, and of ranks."""
+    rank = nest.reduction.rank if nest.reduction else ""
+    return frozenset(scan.axis for scan in scans(nest)) | ({rank} if rank else set())
 
 
 def scans(nest: Nest) -> tuple[Scan, ...]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from glia.base.affine import Affine
-from glia.base.dtype import F32, PRED, TF32
+from glia.base.dtype import F32, PRED, S32, TF32
 from glia.base.errors import InternalError
 from glia.graph.ops.scalar_regions import MONOIDS
 from glia.graph.scalar import FUNCTIONS
 from glia.tile.group_legal import why_illegal
 from glia.tile.ir import (
     EXCHANGES,
+    PLACES,
     SCANS,
     Accumulator,
     Apply,
@@ -24,6 +25,7 @@ from glia.tile.ir import (
     Load,
     Nest,
     Program,
+    Reduction,
     Scan,
     Statement,
     Store,
@@ -133,11 +135,12 @@ def _verify_nest(program: Program, nest: Nest, written: set[str]) -> None:
     _require(len(set(names)) == len(names), "two axes have one name", nest)
     _require(all(axis.extent > 0 for axis in nest.axes), "an axis is empty", nest)
     if nest.reduction is not None:
-        _require(nest.reduction.function in MONOIDS, "the reduction is not a monoid", nest)
-        _require(set(nest.reduction.axes) <= set(names), "a reduced axis is missing", nest)
+        _verify_reduction(nest, nest.reduction)
     _require(nest.finish is None or nest.reduction is not None, "finish without reduction", nest)
     parallel = {axis.name: axis.extent for axis in nest.parallel_axes}
-    _verify_expression(program, nest, nest.body, nest.extents, written)
+    rank = nest.reduction.rank if nest.reduction else ""
+    in_body = {name: extent for name, extent in nest.extents.items() if name != rank}
+    _verify_expression(program, nest, nest.body, in_body, written)
     if nest.finish is not None:
         _verify_expression(program, nest, nest.finish, parallel, written)
     target = nest.target
@@ -172,6 +175,20 @@ def _verify_expression(
         elif isinstance(expression, Accumulator):
             fits = nest.reduction is not None and expression.dtype is nest.reduction.dtype
             _require(fits and root is nest.finish, "an accumulator without its reduction", nest)
+
+
+def _verify_reduction(nest: Nest, reduction: Reduction) -> None:
+    _require(set(reduction.axes) <= set(nest.extents), "a reduced axis is missing", nest)
+    if not reduction.rank:
+        _require(reduction.function in MONOIDS, "the reduction is not a monoid", nest)
+        return
+    is_typed = (nest.body.dtype, reduction.dtype) == (F32, S32)
+    _require(reduction.function == PLACES and is_typed, "no ranks are like this", nest)
+    parallel = {axis.name for axis in nest.parallel_axes}
+    _require(reduction.rank in parallel, "ranks are along no axis that stays", nest)
+    _require(len(reduction.axes) == 1, "places are along one axis", nest)
+    fits = nest.extents[reduction.rank] <= nest.extents[reduction.axes[0]]
+    _require(fits, "there are more ranks than elements", nest)
 
 
 def _verify_scan(nest: Nest, scan: Scan) -> None:

@@ -20,7 +20,6 @@ from glia.tile.ir import (
     Load,
     Nest,
     Program,
-    Reduction,
     Scan,
     Statement,
     Store,
@@ -45,7 +44,8 @@ def substitute_axes(nest: Nest, values: Mapping[str, Affine], names: Mapping[str
     reduction = nest.reduction
     if reduction:
         axes = tuple(names.get(name, name) for name in reduction.axes)
-        reduction = Reduction(axes, reduction.function, reduction.dtype)
+        rank = names.get(reduction.rank, reduction.rank)
+        reduction = replace(reduction, axes=axes, rank=rank)
     target = replace(
         nest.target,
         index=tuple(part.substitute(values) for part in nest.target.index),

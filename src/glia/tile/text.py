@@ -16,6 +16,7 @@ A load may be followed by `where (expression < extent, ...) else value` and by
 `at (dimension: load <= limit, ...)`; `or drop` after a limit means that the offset does not clamp.
 A schedule in blocks goes on with `blocks=[m:512 copies 2 loads [left] k:128]`, outermost first.
 `scan_add.f32(i1, factor, term)` is a recurrence along the axis i1.
+`[i0:4 i1:8 | k1:64 places s32 i1]` is a search for the places of the greatest, by rank i1.
 `let %0 = ...` before the store names an expression that occurs several times. Groups stand before
 the first statement:
 
@@ -44,7 +45,9 @@ from glia.base.affine import Affine
 from glia.base.dtype import DTYPES, TF32, DType
 from glia.base.loc import UNKNOWN, Loc
 from glia.base.scanner import Scanner
+from glia.graph.ops.scalar_regions import MONOIDS
 from glia.tile.ir import (
+    PLACES,
     SCANS,
     Accumulator,
     Apply,
@@ -219,7 +222,9 @@ def _location(loc: Loc, with_locations: bool) -> str:
 def _nest(nest: Nest, indent: str, schedule: Schedule | None, with_locations: bool) -> list[str]:
     axes = [_axes(nest.parallel_axes)]
     if nest.reduction:
-        axes += [f"| {_axes(nest.reduced_axes)} {nest.reduction.function} {nest.reduction.dtype}"]
+        rank = f" {nest.reduction.rank}" if nest.reduction.rank else ""
+        function = f"{nest.reduction.function} {nest.reduction.dtype}{rank}"
+        axes += [f"| {_axes(nest.reduced_axes)} {function}"]
     lines = [f"{indent}nest {nest.name} [{' '.join(axes)}]"]
     names: dict[int, str] = {}
     for part in _shared_parts(nest):
@@ -436,7 +441,9 @@ class _Parser:
         if scan.accept("|"):
             reduced = self.axes()
             names = tuple(axis.name for axis in reduced)
-            reduction = Reduction(names, scan.take(), self.dtype(scan.take()))
+            function, dtype = scan.take(), self.dtype(scan.take())
+            rank = scan.take() if function == PLACES else ""
+            reduction = Reduction(names, function, dtype, rank)
             axes += reduced
             scan.expect("]")
         self.parts = {}
@@ -497,7 +504,7 @@ class _Parser:
         return tuple(found)
 
     def _at_function(self) -> bool:
-        return self.scanner.peek() in ("add", "multiply", "maximum", "minimum", "and", "or", "xor")
+        return self.scanner.peek() in (*MONOIDS, PLACES)
 
     def store(self) -> Store:
         scan, name = self.scanner, self.buffer_name()

@@ -45,7 +45,8 @@ ORDER = (
     "cast_dtypes", "expand_collective", "expand_random", "expand_fft", "expand_linear_algebra",
     "expand_complex", "expand_select_and_scatter", "narrow_by_range", "expand_int64",
     "narrow_integers", "expand_reduce_window",
-    "expand_scatter", "expand_sort", "expand_reduce", "expand_bitcast", "widen_nibbles",
+    "expand_scatter", "expand_top_k", "expand_sort", "expand_reduce", "expand_bitcast",
+    "widen_nibbles",
     "simplify", "propagate_constants", "eliminate_common_subexpressions",
     "swap_contraction_operands", "eliminate_dead_code", "simplify",
 )  # fmt: skip
@@ -53,8 +54,8 @@ ORDER = (
 REMAINING = frozenset({
     "parameter", "constant", "map", "convert", "bitcast", "reduce_precision", "iota", "broadcast",
     "reshape", "transpose", "slice", "reverse", "pad", "concatenate", "dot", "convolution",
-    "reduce", "reduce_window", "scan", "gather", "scatter", "dynamic_slice", "dynamic_update_slice",
-    "while", "conditional", "get",
+    "reduce", "reduce_window", "scan", "places", "gather", "scatter", "dynamic_slice",
+    "dynamic_update_slice", "while", "conditional", "get",
 })  # fmt: skip
 
 

@@ -39,7 +39,7 @@ from glia.graph.expand.int64 import expand_int64
 from glia.graph.expand.nibbles import widen_nibbles
 from glia.graph.expand.reduce import expand_reduce
 from glia.graph.expand.reduce_window import expand_reduce_window
-from glia.graph.expand.sort import expand_sort
+from glia.graph.expand.sorting.sort import expand_sort
 from glia.graph.ir import Graph, Node, TensorType
 from glia.graph.ops import (
     Bitcast,

@@ -29,7 +29,7 @@ from glia.graph.expand.reduce import expand_reduce
 from glia.graph.expand.reduce_window import expand_reduce_window
 from glia.graph.expand.scatter import expand_scatter
 from glia.graph.expand.select_and_scatter import expand_select_and_scatter
-from glia.graph.expand.sort import expand_sort
+from glia.graph.expand.sorting.sort import expand_sort
 from glia.graph.ir import Graph, Node, Parameter, TensorType
 from glia.graph.ops import (
     Bitcast,

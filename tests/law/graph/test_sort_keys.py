@@ -13,7 +13,7 @@ from jax import lax
 import glia
 from glia.base.dtype import BF16, F16, F32, S8, S32, U16, U32, DType
 from glia.graph.evaluate import evaluate
-from glia.graph.expand.sort import expand_sort
+from glia.graph.expand.sorting.sort import expand_sort
 from glia.graph.ir import Graph, Node, Parameter, TensorType
 from glia.graph.ops import Constant, Iota, Map, Sort
 from glia.graph.ops.scalar_regions import scalar_graph

@@ -255,7 +255,7 @@ def test_a_scan_is_printed_parsed_renamed_and_evaluated() -> None:
     verify(parse_program(text))
     (nest,) = program.nests()
     renamed = rename_axes(nest, {"j": "time"})
-    assert ir.scan_axes(renamed) == {"time"}
+    assert ir.ordered_axes(renamed) == {"time"}
     (found,) = evaluate(ir.Program("sums", program.buffers, (renamed,), ("x",), ("y",)), [x])
     np.testing.assert_allclose(found, np.cumsum(x, 1), rtol=1e-5)
 

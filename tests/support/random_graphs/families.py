@@ -10,6 +10,7 @@ import numpy as np
 from glia.base.dtype import BF16, C64, DTYPES, F16, F32, PRED, S32, S64, U8, U32, U64, DType
 from glia.graph import ops, scalar
 from glia.graph.ir import Graph, Node, Parameter, TensorType
+from glia.graph.rules.constructors import get, slice_along
 from support.random_graphs.grow import MOST_ELEMENTS, Family, Grower, Misfit, Shape
 
 FAMILIES: list[Family] = []
@@ -365,7 +366,11 @@ def sort(grow: Grower) -> Node:
     xs = (x, *payload)
     dtypes = [node.dtype for node in xs for _ in range(2)]
     region = ops.scalar_graph("order", dtypes, lambda *nodes: ops.Map(name, nodes[:2]))
-    return ops.Sort(xs, dimension, True, region)
+    found = ops.Sort(xs, dimension, True, region)
+    if not x.shape[dimension] or grow.chance(0.5):
+        return found
+    count = 1 + grow.below(x.shape[dimension])
+    return slice_along(get(found, len(payload)), dimension, 0, count)
 
 
 # --- positions that are values ----------------------------------------------------------------

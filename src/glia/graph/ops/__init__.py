@@ -8,7 +8,15 @@ from glia.graph.ops.control import Conditional, CustomCall, Get, While, results_
 from glia.graph.ops.indexed import DynamicSlice, DynamicUpdateSlice, Gather, Scatter
 from glia.graph.ops.numeric import Cholesky, Fft, RngBits, RngUniform, TriangularSolve
 from glia.graph.ops.pointwise import Bitcast, Constant, Convert, Iota, Map, ReducePrecision
-from glia.graph.ops.reduce import Reduce, ReduceWindow, Scan, SelectAndScatter, Sort
+from glia.graph.ops.reduce import (
+    Places,
+    Reduce,
+    ReduceWindow,
+    Scan,
+    SelectAndScatter,
+    Sort,
+    places_of_greatest,
+)
 from glia.graph.ops.scalar_regions import (
     MONOIDS,
     combiner,
@@ -42,6 +50,7 @@ __all__ = [
     "Iota",
     "Map",
     "Pad",
+    "Places",
     "Reduce",
     "ReducePrecision",
     "ReduceWindow",
@@ -60,6 +69,7 @@ __all__ = [
     "combiner",
     "identity",
     "monoid",
+    "places_of_greatest",
     "results_of",
     "returned_parameter",
     "scalar_graph",

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from glia.base.dtype import PRED, from_numpy
+from glia.base.dtype import F32, PRED, S32, from_numpy
 from glia.graph import scalar
 from glia.graph.ir import Graph, Node, TensorType, Type, one_or_tuple, op, result_type
 from glia.graph.ops.scalar_regions import (
@@ -122,6 +122,32 @@ class Scan(Node):
     def compute(self, factor: Array, x: Array) -> Any:
         states = run_scan(self.function, factor, x, self.dimension, x.shape[self.dimension])
         return states.astype(x.dtype)
+
+
+@op
+class Places(Node):
+    """Where the `count` greatest of each row are: int32 places along the last dimension, in order.
+
+    Of equal elements those that come first are taken first. x is float32 and finite.
+    """
+
+    x: Node
+    count: int
+    opcode: ClassVar[str] = "places"
+
+    def infer(self) -> Type:
+        x = tensor(self.x)
+        require(x.dtype is F32, f"places are of float32, not of {x}")
+        require(bool(x.shape) and 2 <= self.count <= x.shape[-1], f"{self.count} places of {x}")
+        return TensorType(S32, (*x.shape[:-1], self.count))
+
+    def compute(self, x: Array) -> Any:
+        return places_of_greatest(x, self.count)
+
+
+def places_of_greatest(x: Array, count: int) -> Array:
+    """The places of the greatest elements along the last dimension, equal ones in order."""
+    return np.argsort(-x, axis=-1, kind="stable")[..., :count].astype(np.int32)
 
 
 @op

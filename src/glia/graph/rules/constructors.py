@@ -18,10 +18,12 @@ from glia.graph.ops import (
     Dot,
     DynamicSlice,
     DynamicUpdateSlice,
+    Gather,
     Get,
     Iota,
     Map,
     Pad,
+    Places,
     Reduce,
     Reshape,
     Reverse,
@@ -212,6 +214,18 @@ def scan(function: str, x: Node, factor: Node | None = None) -> Node:
     """The states of a recurrence along the last dimension; without a factor, running totals."""
     factor = splat(1, x.dtype, x.shape) if factor is None else factor
     return Scan(factor, x, function, len(x.shape) - 1)
+
+
+def places(x: Node, count: int) -> Node:
+    """Where the greatest along the last dimension are, at least two, equal ones in order."""
+    return Places(x, count)
+
+
+def pick(x: Node, at: Node) -> Node:
+    """The elements of each row at places along the last dimension; other dimensions are alike."""
+    batch = tuple(range(len(x.shape) - 1))
+    last, rank = (len(batch),), len(at.shape)
+    return Gather(x, at, (), last, batch, batch, last, rank, (1,) * len(x.shape))
 
 
 def counted_loop(

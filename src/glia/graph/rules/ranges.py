@@ -30,6 +30,7 @@ from glia.graph.ops import (
     Iota,
     Map,
     Pad,
+    Places,
     Reduce,
     ReduceWindow,
     Reshape,
@@ -230,6 +231,10 @@ def _iota(node: Iota, known: Facts) -> Found:
     return wrapped(Interval(0, max(0, node.shape[node.dimension] - 1)), node.dtype)
 
 
+def _places(node: Places, known: Facts) -> Found:
+    return Interval(0, node.x.shape[-1] - 1)
+
+
 def _map(node: Map, known: Facts) -> Found:
     if node.function == "select":
         return _select(node, known)
@@ -410,6 +415,7 @@ _OF_ONE_RESULT: dict[type[Node], Callable[[Any, Facts], Found]] = {
     **dict.fromkeys((Concatenate, Pad), _all_operands),
     DynamicUpdateSlice: _updated,
     Get: _get,
+    Places: _places,
     **dict.fromkeys((Dot, Convolution), _contraction),
 }
 

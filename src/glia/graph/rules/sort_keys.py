@@ -42,6 +42,12 @@ def key_of_sort(op: Sort, rows: Sequence[Node]) -> Node | None:
     return _directed(word, found)
 
 
+def key_dtype(op: Sort) -> DType | None:
+    """The dtype of what a comparator orders by; None unless that is one key."""
+    found = sort_key(op.comparator)
+    return found.function.results[0].dtype if found else None
+
+
 def _signed(key: Node) -> Node:
     """An integer as one of 32 bits with sign, in the same order."""
     if key.dtype is not U32:

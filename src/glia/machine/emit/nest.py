@@ -46,7 +46,7 @@ from glia.tile.ir import (
     Scan,
     Schedule,
     Store,
-    scan_axes,
+    ordered_axes,
 )
 from glia.tile.model_families import FAMILIES, ModelFamily
 from glia.tile.pieces import common_box
@@ -113,7 +113,7 @@ class NestEmitter(ABC):
         )
         self.indirect = IndirectAccess(context.builder, context.costs, context.sources, self.read)
         self.extents = nest.extents
-        self.carried = scan_axes(nest)  # their loops are the innermost ones
+        self.carried = ordered_axes(nest)  # their loops are the innermost ones
         self.order = tuple(
             axis
             for axis in sorted(schedule.order, key=lambda axis: axis in self.carried)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import product
 
 from glia.base.affine import Affine
-from glia.base.dtype import BF16, F32, DType
+from glia.base.dtype import BF16, F32, S32, DType
 from glia.isa.cost import dispatched_cycles, stream_cycles
 from glia.isa.instructions.scalar import Activation
 from glia.isa.instructions.vector import (
@@ -26,11 +26,14 @@ from glia.machine.emit.covering import strip_widening
 from glia.machine.emit.layout import AxisRange, Env, Point, home_pattern, tile_pattern
 from glia.machine.emit.monoids import exact_engine, identity, reduce_op
 from glia.machine.emit.nest import NestEmitter
-from glia.machine.emit.row_sums import sum_row
+from glia.machine.emit.refusal import Refusal
+from glia.machine.emit.rows.searches import RowSearch
+from glia.machine.emit.rows.sums import sum_row
 from glia.machine.emit.selection import Selector
 from glia.tile.contraction import column_tiles, columns_and_factors
 from glia.tile.ir import SCANS, Accumulator, Apply, Expr, Load, scans
 from glia.tile.nest_rewriting import rounded_total
+from glia.tile.row_search import picked, whole_axes
 
 FAST_REDUCTIONS = ("add", "maximum")  # of bfloat16 that stay bfloat16
 
@@ -80,6 +83,10 @@ class VectorNestEmitter(NestEmitter):
         assert reduction is not None
         inner = tuple(a for a in self.order if a in reduction.axes)
         result = self.parallel_point(env)
+        searched = self._search(env, result)
+        if searched is not None:
+            self.finish_point(result, searched, self.nest.finish or Accumulator(reduction.dtype))
+            return
         if not inner and self._sum_columns(result):
             return
         target = None if inner else self._target_of_total(result)
@@ -95,6 +102,27 @@ class VectorNestEmitter(NestEmitter):
             self._reduce_point(env, result, accumulator, False)
         if target is None:
             self.finish_point(result, accumulator, finish)
+
+    def _search(self, env: Env, result: Point) -> Pattern | None:
+        """What is picked from rows, or the places of the greatest; None for other reductions."""
+        found, reduction = picked(self.nest), self.nest.reduction
+        assert reduction is not None
+        if found is None and not reduction.rank:
+            return None
+        if any(self.tile_of(axis) < self.extents[axis] for axis in whole_axes(self.nest)):
+            raise Refusal("a row that is searched is cut")
+        search = RowSearch(self.builder)
+        row = self.point_over(self.nest.reduced_axes, env)
+        if found is None:
+            return search.places(row, result, partial(self._fill, row))
+        listed = self.selector(result)
+        places = listed.temporary(S32, result.free, "places")
+        listed.store(found.place, places)
+        return search.pick(self.read(found.row, row), places, result)
+
+    def _fill(self, row: Point, dst: Pattern) -> None:
+        """Compute the body over the point of a row."""
+        self.selector(row).store(self.nest.body, dst)
 
     # --- columns times factors --------------------------------------------------------------------
 

@@ -36,6 +36,7 @@ from glia.tile.build.reduction import (
     ReduceWindowValue,
     monoid_of,
 )
+from glia.tile.build.row_values import PickValue, PlacesValue, picks_from_rows
 from glia.tile.build.sharing import shared_nodes
 from glia.tile.build.values import (
     BroadcastValue,
@@ -325,6 +326,11 @@ def _lower_reduce(
     return ReduceWindowValue(block, node, x, args[1])
 
 
+def _lower_gather(block: NestBlock, node: ops.Gather, args: list[DeferredValue]) -> DeferredValue:
+    kind = PickValue if picks_from_rows(node) else GatherValue
+    return kind(block, node, *args)
+
+
 def _lower_dynamic_slice(
     block: NestBlock, node: ops.DynamicSlice, args: list[DeferredValue]
 ) -> DeferredValue:
@@ -356,7 +362,8 @@ _LOWERINGS: dict[type[Node], Callable[..., DeferredValue]] = {
     ops.Reduce: _lower_reduce,
     ops.ReduceWindow: _lower_reduce,
     ops.Scan: lambda block, node, args: ScanValue(block, node, *args),
-    ops.Gather: lambda block, node, args: GatherValue(block, node, *args),
+    ops.Gather: _lower_gather,
+    ops.Places: lambda block, node, args: PlacesValue(block, node, *args),
     ops.Scatter: lambda block, node, args: ScatterValue(block, node, *args),
     ops.DynamicSlice: _lower_dynamic_slice,
     ops.DynamicUpdateSlice: _lower_dynamic_update,

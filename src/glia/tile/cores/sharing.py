@@ -17,8 +17,9 @@ from glia.arch import Arch
 from glia.base.affine import Affine
 from glia.tile.boxes import Box, overlap, read_boxes, written_box
 from glia.tile.estimated_time import nest_ns
-from glia.tile.ir import Axis, Nest, Program, accessed_buffers, scan_axes
+from glia.tile.ir import Axis, Nest, Program, accessed_buffers
 from glia.tile.nest_rewriting import substitute_axes
+from glia.tile.row_search import row_axes
 
 ALONE = ""  # the first core computes the nest
 BOTH = "*"  # each core computes it for itself
@@ -236,8 +237,8 @@ class Sharing:
 
     def _choices(self, position: int) -> list[str]:
         """What may be chosen for a nest: axes in order, alone, and both where it is its own."""
-        nest, carried = self.nests[position], scan_axes(self.nests[position])
-        axes = [a.name for a in nest.parallel_axes if a.extent >= CORES and a.name not in carried]
+        nest = self.nests[position]
+        axes = [axis.name for axis in row_axes(nest) if axis.extent >= CORES]
         found = [name for name in axes if self._find_view(position, name) is not None]
         target = self._root(nest.target.buffer)
         is_own = self.program.buffers[target].role == "temporary"

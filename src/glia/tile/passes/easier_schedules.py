@@ -8,6 +8,7 @@ from dataclasses import replace
 from glia.tile.contraction import PARTITIONS
 from glia.tile.ir import Nest, Schedule
 from glia.tile.passes.schedule import partition_candidates, vector_schedule
+from glia.tile.row_search import whole_axes
 
 
 def smaller_schedules(nest: Nest, schedule: Schedule) -> Iterator[Schedule]:
@@ -20,7 +21,7 @@ def smaller_schedules(nest: Nest, schedule: Schedule) -> Iterator[Schedule]:
     rows = {schedule.partition, schedule.contract}
     least = {axis: min(PARTITIONS, n) if axis in rows else 1 for axis, n in extents.items()}
     tiles = {axis: schedule.tiles.get(axis, extent) for axis, extent in extents.items()}
-    least |= {axis: tiles[axis] for axis in schedule.packed}
+    least |= {axis: tiles[axis] for axis in (*schedule.packed, *whole_axes(nest))}
     while True:
         blocks = {axis: -(-tile // least[axis]) for axis, tile in tiles.items()}
         longest = max(blocks, key=lambda axis: blocks[axis], default="")
@@ -43,7 +44,7 @@ def plain_schedules(nest: Nest) -> Iterator[Schedule]:
         yield vector_schedule(nest, axis)
     for axis in (*candidates, ""):
         found = vector_schedule(nest, axis)
-        ones = dict.fromkeys(nest.extents, 1)
+        ones = dict.fromkeys(nest.extents, 1) | {a: nest.extents[a] for a in whole_axes(nest)}
         kept = {axis: found.tiles[axis]} if axis else {}
         order = _with_all_tiled(found.order, ones, nest.extents)
         yield replace(found, partition=axis, tiles=ones | kept, order=order)

@@ -13,6 +13,7 @@ from glia.tile.passes import equations_float
 from glia.tile.passes import equations_integer as equations_integer  # registers its equations
 from glia.tile.passes import equations_remainder as equations_remainder
 from glia.tile.passes.scalar_terms import Term, TermBuilder
+from glia.tile.row_search import picked, with_place
 
 _ROUNDS = ("floor", "ceil", "round_nearest_even", "round_nearest_away")
 
@@ -28,9 +29,11 @@ def expand_scalars(program: Program, options: CompileOptions | None = None) -> P
 
 def _expand_nest(nest: Nest) -> Nest:
     expander = _Expander(partial(_is_whole, nest))
-    body = expander.expand(nest.body).expression
     finish = nest.finish and expander.expand(nest.finish).expression
-    return replace(nest, body=body, finish=finish)
+    if (pick := picked(nest)) is not None:
+        place = expander.expand(pick.place).expression
+        return replace(with_place(nest, pick, place), finish=finish)
+    return replace(nest, body=expander.expand(nest.body).expression, finish=finish)
 
 
 def _is_whole(nest: Nest, expression: Expr) -> bool:

@@ -28,9 +28,10 @@ from glia.tile.ir import (
     WholeBuffers,
     accessed_buffers,
     loads,
-    scan_axes,
+    ordered_axes,
 )
 from glia.tile.nest_rewriting import map_leaves, substitute_axes, with_replacements
+from glia.tile.row_search import picked
 from glia.tile.split_dimensions import split_dimensions
 
 LEAST_SAVED_ELEMENTS = 4096  # of one partition: what one more nest takes to begin
@@ -126,7 +127,7 @@ class _Splitter:
 
         What products read or write is left to their own layouts.
         """
-        along = scan_axes(nest)
+        along = ordered_axes(nest)
         long = max(nest.parallel_axes, key=lambda axis: axis.extent, default=None)
         if long is None or long.extent < LEAST_LONG or long.name in along:
             return None
@@ -206,8 +207,7 @@ def _is_plain(nest: Nest) -> bool:
 
 def _reduced_rows(nest: Nest) -> _Rows | None:
     """How to split a reduction; None where that gains nothing."""
-    along = scan_axes(nest)
-    if nest.reduction is None or along:
+    if nest.reduction is None or ordered_axes(nest) or picked(nest):
         return None
     candidates = [found for axis in nest.reduced_axes if (found := _rows_of_reduced(nest, axis))]
     best = max(candidates, key=lambda rows: min(PARTITIONS, rows.count), default=None)

@@ -26,7 +26,6 @@ from glia.tile.ir import (
     While,
     accessed_buffers,
     control_buffers,
-    scan_axes,
     schedules_in_groups,
 )
 from glia.tile.model_families import FAMILIES
@@ -34,6 +33,7 @@ from glia.tile.passes.choose_layouts import choose_layouts
 from glia.tile.passes.group_plan import Chain, GroupPlan, products_in_rows
 from glia.tile.passes.schedule import NestScheduler
 from glia.tile.passes.skip_masked_blocks import kept_share
+from glia.tile.row_search import row_axes
 
 HOIST_SHARE = 0.2  # of SBUF, for one load that all iterations of a group read
 LEAST_SAVED_BYTES = 256 * 1024  # of HBM traffic
@@ -170,9 +170,7 @@ class _Finder:
         With each the nests in between that have nothing to do with those before them.
         """
         first = nests[0]
-        carried = scan_axes(first)
-        free = [axis.name for axis in first.parallel_axes if axis.name not in carried]
-        axes = tuple((axis,) for axis in free if first.extents[axis] > 1)
+        axes = tuple((axis.name,) for axis in row_axes(first) if axis.extent > 1)
         chain = Chain((first,), axes)
         skipped: list[Nest] = []
         found = [(chain, skipped)]

@@ -12,14 +12,23 @@ from glia.base.affine import Affine
 from glia.tile.contraction import (
     PARTITIONS,
     axes_of,
-    column_tiles,
-    columns_and_factors,
     contraction_operands,
     row_dim,
 )
 from glia.tile.group_legal import accesses, data_loads
-from glia.tile.ir import Buffer, Load, Member, Nest, Schedule, SharedLoop, Store, loads, scan_axes
-from glia.tile.passes.schedule import NestScheduler, temporary_bytes
+from glia.tile.ir import (
+    Buffer,
+    Load,
+    Member,
+    Nest,
+    Schedule,
+    SharedLoop,
+    Store,
+    loads,
+    ordered_axes,
+)
+from glia.tile.passes.schedule import NestScheduler, temporary_bytes, tiles_of_one_kind
+from glia.tile.row_search import row_axes
 
 GROUP_SHARE = 0.8  # of SBUF, for the tiles of all iterations of a group that overlap
 MOST_COPIES = 4
@@ -52,8 +61,7 @@ class Chain:
 
     def _counterpart(self, axes: tuple[str, ...], nest: Nest) -> str:
         """The axis of a nest that indexes what the chain writes or reads as these axes do."""
-        carried = scan_axes(nest)
-        parallel = {a.name: a.extent for a in nest.parallel_axes if a.name not in carried}
+        parallel = {axis.name: axis.extent for axis in row_axes(nest)}
         own = accesses(nest)
         found: set[str] = set()
         for writes in (True, False):
@@ -204,9 +212,8 @@ class GroupPlan:
             return most
         for number, nest in enumerate(self.chain.nests):
             rows = self.chain.shared[self.rows][number]
-            summed = columns_and_factors(nest, rows)
-            if summed is not None:
-                tiles = column_tiles(nest, rows, *summed)
+            tiles = tiles_of_one_kind(nest, rows)
+            if tiles is not None:
                 most = min(most, tiles[self.chain.shared[position][number]])
         return most
 
@@ -354,11 +361,11 @@ class GroupPlan:
             tiles = {name: min(product.tiles[name], n) for name, n in within.items()}
             inside = tuple(name for name in product.order if tiles[name] < within[name])
             return replace(product, tiles=tiles, order=inside)
-        carried = scan_axes(nest)  # last, so that they are cut last
+        carried = ordered_axes(nest)  # last, so that they are cut last
         axes = [*nest.parallel_axes, *nest.reduced_axes]
-        summed = columns_and_factors(nest, rows)
-        if summed is not None:
-            tiles = {a: min(t, within[a]) for a, t in column_tiles(nest, rows, *summed).items()}
+        own = tiles_of_one_kind(nest, rows)
+        if own is not None:
+            tiles = {a: min(t, within[a]) for a, t in own.items()}
             return Schedule("vector", rows, tiles, tuple(a for a in tiles if tiles[a] < within[a]))
         swept = [axis.name for axis in sorted(axes, key=lambda axis: axis.name in carried)]
         tiles = {name: within[name] for name in swept}

@@ -25,6 +25,7 @@ from glia.tile.ir import (
     Store,
     control_buffers,
     loads,
+    ordered_axes,
 )
 from glia.tile.nest_rewriting import map_leaves, map_nests, substitute_axes
 
@@ -145,7 +146,7 @@ def _joins_indices(nest: Nest, pair: Pair) -> bool:
     """Whether a nest computes with two of its parallel axes only as if they were one."""
     swept = nest.reduction.axes if nest.reduction else ()
     indices = [*_indices(nest.body), *_indices(nest.finish)]
-    is_parallel = not {*pair} & {*swept}
+    is_parallel = not {*pair} & {*swept, *ordered_axes(nest)}
     return is_parallel and all(_is_as_one(each, pair, nest.extents) for each in indices)
 
 

@@ -33,10 +33,11 @@ from glia.tile.ir import (
     Program,
     Schedule,
     loads,
-    scan_axes,
+    ordered_axes,
 )
 from glia.tile.model_families import FAMILIES, ModelFamily
 from glia.tile.passes.live_values import live_bytes
+from glia.tile.row_search import row_axes, search_tiles
 
 LARGEST_SHARE = 0.3  # of SBUF, for one resident buffer
 LEAST_TURNED = 16  # columns of what a transfer transposes
@@ -447,9 +448,7 @@ def packings(nest: Nest, contract: str) -> list[dict[str, int]]:
 
 def partition_candidates(nest: Nest) -> list[str]:
     """The axes that a vector schedule may have on the partitions, in order; "" where none may."""
-    along = scan_axes(nest)
-    free = [axis.name for axis in nest.parallel_axes if axis.name not in along]
-    candidates = [axis for axis in free if nest.extents[axis] > 1] or [""]
+    candidates = [axis.name for axis in row_axes(nest) if axis.extent > 1] or [""]
     varying = _indirect_axes(nest)
     return [a for a in candidates if a in varying] or [""] if varying else candidates
 
@@ -460,12 +459,18 @@ def vector_schedule(
     """The schedule without the PE that has this axis on the partitions."""
     varying = _indirect_axes(nest)
     tiles, order = _vector_tiles(nest, partition, varying, family)
-    summed = columns_and_factors(nest, partition)
-    if summed is not None:
-        tiles = dict(column_tiles(nest, partition, *summed))
+    tiles = tiles_of_one_kind(nest, partition) or tiles
     if nest.target.combine not in ("", "add") or _adds_integers(nest):
         tiles |= dict.fromkeys(varying, 1)
     return Schedule("vector", partition, tiles, order)
+
+
+def tiles_of_one_kind(nest: Nest, partition: str) -> dict[str, int] | None:
+    """The tiles of a nest that is computed in a way of its own; None for others."""
+    summed = columns_and_factors(nest, partition)
+    if summed is not None:
+        return dict(column_tiles(nest, partition, *summed))
+    return search_tiles(nest, partition)
 
 
 def _adds_integers(nest: Nest) -> bool:
@@ -557,7 +562,7 @@ def _vector_tiles(
         tiles[partition] = min(PARTITIONS, extents[partition])
     swept = [a.name for a in nest.reduced_axes]
     parallel = [a.name for a in nest.parallel_axes if a.name != partition]
-    carried = scan_axes(nest)
+    carried = ordered_axes(nest)
     along = [a for a in parallel if a in carried]
     parallel = [a for a in parallel if a not in carried]
     short = _short_runs(nest)

@@ -18,9 +18,13 @@ from glia.base.errors import InternalError
 from glia.compiler import run_pipeline
 from glia.frontend.registry import read_module
 from glia.graph import ops
+from glia.isa.instructions.scalar import Activation
 from glia.isa.instructions.vector_statistics import TensorTensorScan
+from glia.isa.operand import Pattern
+from glia.machine.ir import walk
 from glia.options import CompileOptions
 from glia.tile import ir
+from glia.tile.column_operands import column_axes
 from glia.tile.evaluate import evaluate
 from glia.tile.legal import verify
 from glia.tile.nest_rewriting import rename_axes
@@ -291,3 +295,36 @@ def test_no_group_cuts_a_recurrence_into_blocks(axis: str, is_legal: bool) -> No
         return
     with pytest.raises(InternalError, match="has a recurrence along j"):
         verify(grouped)
+
+
+def test_factors_of_long_rows_are_columns() -> None:
+    """exp(x * a), a for each channel and state, is an activation with a as its scale."""
+    x, a = floats(64, 512), floats(64, 3)
+
+    def selective(x: Any, a: Any) -> Any:
+        kept = jnp.exp(x[:, None] * a[:, :, None])
+        return associative(compose, 2)(kept, jnp.broadcast_to(x[:, None], kept.shape))[1]
+
+    neff = glia.compile(jax.jit(selective).lower(x, a))
+    scales = [
+        each.scale
+        for each in walk(neff.program.body)
+        if isinstance(each, Activation) and each.function == "exp"
+    ]
+    assert scales and all(isinstance(scale, Pattern) and scale.free == 1 for scale in scales)
+    (found,) = glia.load(neff)(x, a)
+    np.testing.assert_allclose(found, selective(x, a), rtol=2e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("shape", "column", "found"),
+    [((8, 4, 512), "ij", {"j"}), ((8, 4, 64), "ij", set()), ((8, 512, 4), "ik", set())],
+)
+def test_axes_of_columns_are_outside_of_long_rows(
+    shape: tuple[int, ...], column: str, found: set[str]
+) -> None:
+    whole = tuple(map(Affine.of, "ijk"))
+    factor = ir.Load("a", F32, tuple(map(Affine.of, column)))
+    body = ir.Apply("multiply", (ir.Load("x", F32, whole), factor), F32)
+    axes = tuple(map(ir.Axis, "ijk", shape))
+    assert column_axes(ir.Nest("scaled", axes, body, ir.Store("y", whole)), "i") == found

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import permutations
 
 from glia.base.affine import Affine
+from glia.tile.column_operands import column_axes
 from glia.tile.contraction import (
     PARTITIONS,
     axes_of,
@@ -368,7 +369,8 @@ class GroupPlan:
             tiles = {a: min(t, within[a]) for a, t in own.items()}
             return Schedule("vector", rows, tiles, tuple(a for a in tiles if tiles[a] < within[a]))
         swept = [axis.name for axis in sorted(axes, key=lambda axis: axis.name in carried)]
-        tiles = {name: within[name] for name in swept}
+        columns = column_axes(nest, rows)
+        tiles = {name: 1 if name in columns else within[name] for name in swept}
         most = max(1, WORKING_BYTES // max(1, temporary_bytes(nest, rows)))
         for name in swept:
             if name == rows:

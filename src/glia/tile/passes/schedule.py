@@ -13,6 +13,7 @@ from glia.base.affine import ZERO, Affine
 from glia.isa.rules import FREE_DIMS
 from glia.options import CompileOptions
 from glia.tile.blocking.few_rows import wide_tiles
+from glia.tile.column_operands import column_axes
 from glia.tile.contraction import (
     PARTITIONS,
     TRANSPOSABLE_BYTES,
@@ -565,12 +566,12 @@ def _vector_tiles(
     carried = ordered_axes(nest)
     along = [a for a in parallel if a in carried]
     parallel = [a for a in parallel if a not in carried]
-    short = _short_runs(nest)
+    short, columns = _short_runs(nest), column_axes(nest, partition)
     inner = [*reversed(swept), *along, *_innermost_first(parallel, nest.target.index)]
     inner.sort(key=lambda axis: axis not in short)
     dims = 0
     for axis in inner:
-        if extents[axis] == 1 or axis in varying:
+        if extents[axis] == 1 or axis in varying or axis in columns:
             continue
         if dims == FREE_DIMS or capacity == 1:
             break

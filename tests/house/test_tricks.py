@@ -48,6 +48,7 @@ BY_IDENTITY = {
     "sim/uses.py": "instructions and buffers",
     "tile/build/read_cost.py": "values",
     "tile/build/values.py": "values",
+    "tile/column_operands.py": "expressions",
     "tile/evaluate.py": "expressions",
     "tile/ir.py": "expressions",
     "tile/legal.py": "expressions",

@@ -9,7 +9,7 @@ from glia.base.affine import Affine
 from glia.base.dtype import BF16, F16, F32, PRED, DType, Kind
 from glia.graph.rules.facts import magnitude_bits
 from glia.graph.scalar import OPPOSITE
-from glia.tile.ir import Apply, Expr, Index, Literal
+from glia.tile.ir import Apply, Expr, Index, Literal, Scan
 
 _FLOATS = (F32, F16, BF16)
 
@@ -21,6 +21,15 @@ class AffineCondition:
     predicate: Expr
     difference: Affine
     comparison: str
+
+
+def factor_after_first(scan: Scan) -> Expr | None:
+    """The factor of running sums from the second on, where the first is 0; None of others."""
+    match scan.args[0]:
+        case Apply("select", (Apply("equal", (Index(at), Literal(0))), Literal(0), factor)):
+            is_first = at == Affine.of(scan.axis) and scan.function == "scan_add"
+            return factor if is_first else None
+    return None
 
 
 def masked(

@@ -41,6 +41,7 @@ from glia.machine.emit.layout import (
     tile_pattern,
 )
 from glia.machine.emit.monoids import REDUCE_OPS, identity
+from glia.tile.affine_predicates import factor_after_first
 from glia.tile.ir import SCANS, Accumulator, Apply, Expr, Index, Literal, Load, Scan
 
 Value = Pattern | float | int
@@ -164,7 +165,7 @@ class Selector:
         self._count_uses(expression)
         is_new = id(expression) not in self._values
         if isinstance(expression, Scan) and dst.dtype is F32 and is_new:
-            for argument in expression.args:
+            for argument in self._scan_operands(expression):
                 self._materialise((argument,))
             self._scan(expression, dst)
             return
@@ -251,6 +252,8 @@ class Selector:
         """The expressions whose values the instruction of an expression reads."""
         if not self._is_uncomputed(expression):
             return []
+        if isinstance(expression, Scan):
+            return list(self._scan_operands(expression))
         if not has_cover(expression):
             return list(expression.args)
         return self._operand_expressions(self._cover(expression))
@@ -279,10 +282,17 @@ class Selector:
             self._apply(self._cover(expression), drop_replication(dst))
         return dst
 
+    def _scan_operands(self, scan: Scan) -> tuple[Expr, Expr]:
+        """The factor and the term of a recurrence; the first factor may be any where it is 0."""
+        factor, term = scan.args
+        inner = factor_after_first(scan) if scan not in self.states else None
+        return inner or factor, term
+
     def _scan(self, scan: Scan, dst: Pattern) -> None:
         """Run a recurrence along its axis, one instruction for each of the other positions."""
         monoid = SCANS[scan.function]
-        factor, term = (self._values[id(each)][1] for each in scan.args)
+        operands = self._scan_operands(scan)
+        factor, term = (self._values[id(each)][1] for each in operands)
         assert isinstance(factor, Pattern) and isinstance(term, Pattern)
         along = 1 + self.point.free.index(scan.axis)
         state = self.states.get(scan)
@@ -300,15 +310,19 @@ class Selector:
                     offset = offset + index * pattern.dims[position][0]
                 return replace(pattern, offset=offset, dims=(pattern.dims[0], (step, count)))
 
-            count = dst.dims[along][1]
+            count, first = dst.dims[along][1], 0
             column = None if state is None else row(state, 0, 1)
+            if operands[0] is not scan.args[0]:
+                column, first = row(dst, 0, 1), 1
+                self._emit(TensorCopy, "scalar", dst=column, src=row(term, 0, 1))
+            rest = [row(each, first, count - first) for each in (dst, factor, term)]
             self._emit(
-                TensorTensorScan, "vector", dst=row(dst, 0, count), data0=row(factor, 0, count),
-                data1=row(term, 0, count), op0="multiply", op1=REDUCE_OPS[monoid],
+                TensorTensorScan, "vector", dst=rest[0], data0=rest[1], data1=rest[2],
+                op0="multiply", op1=REDUCE_OPS[monoid],
                 initial=identity(monoid, F32) if column is None else column,
             )  # fmt: skip
-            if column is not None:
-                self._emit(TensorCopy, "vector", dst=column, src=row(dst, count - 1, 1))
+            if state is not None:
+                self._emit(TensorCopy, "vector", dst=row(state, 0, 1), src=row(dst, count - 1, 1))
 
     @staticmethod
     def _reinterpret(value: Value, dtype: DType) -> Pattern:

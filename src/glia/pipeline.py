@@ -326,6 +326,13 @@ PIPELINE: tuple[Pass, ...] = (
         after={"defer_factors": "a quotient is a factor before it is a reciprocal's product"},
     ),
     Pass(
+        "split_exchanges",
+        "glia.tile.exchanges.split_exchanges:split_exchanges",
+        makes="tile",
+        after={"expand_scalars": "rows are compared with the accesses of nests that stay"},
+        options=("target", "distribution_strategy"),
+    ),
+    Pass(
         "merge_few_rows",
         f"{_TILE}merge_few_rows:merge_few_rows",
         makes="tile",

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
+from jax.sharding import AbstractMesh
+from jax.sharding import PartitionSpec as P
 
 import glia
 from glia.alternatives import latency_us
 from glia.compiler import PassResult, run_pipeline
 from glia.frontend.registry import read_module
 from glia.graph.ir import Graph
+from glia.neff.package import Neff
 from glia.options import CompileOptions
 from glia.tile.dependences import predecessors
 from glia.tile.ir import Exchange, Nest, Program, Statement
-from ranks.jax_programs import PROGRAMS, fully_sharded
+from ranks.jax_programs import PROGRAMS, RankedProgram, fully_sharded, random
 
 TARGETS = ("trn1", "trn1n", "inf2", "trn2", "trn3")
 STRATEGIES = ("fsdp", "llm-training")
@@ -52,7 +57,7 @@ def test_an_order_for_exchanges_keeps_every_dependence(make: object, strategy: s
     names = [each.name for each in before.body]
     assert sorted(position) == sorted(names)
     units = [(each,) for each in before.body]
-    for n, earlier in enumerate(predecessors(units, dict(before.aliases))):
+    for n, earlier in enumerate(predecessors(units, before)):
         assert all(position[names[each]] < position[names[n]] for each in earlier)
 
 
@@ -98,3 +103,57 @@ def test_a_model_without_exchanges_needs_no_strategy() -> None:
     neff = glia.compile(graph, distribution_strategy="fsdp", observer=seen.append)
     assert len(neff.report["precision"]["alternatives"]) == 1
     assert neff.report["precision"]["distribution_strategy"] == ""
+
+
+def two_sums(rows: int, width: int) -> RankedProgram:
+    """Two products of which eight ranks have a part each, and what is computed between sums."""
+    weights = [random(width, width, seed=n, scale=0.1) for n in range(2)]
+
+    def block(x, first, second, total):  # type: ignore[no-untyped-def]
+        x = x + jnp.tanh(total(x[:, : first.shape[0]] @ first))
+        return x / jnp.sum(x * x, 1, keepdims=True) + total(jnp.tanh(x @ second.T) @ second)
+
+    def local(x, first, second):  # type: ignore[no-untyped-def]
+        return block(x, first, second, lambda y: lax.psum(y, "t"))
+
+    def whole(x, first, second):  # type: ignore[no-untyped-def]
+        rank = width // 8
+        y = sum(x[:, :rank] @ first[n * rank : n * rank + rank] for n in range(8))
+        x = x + jnp.tanh(y)
+        parts = [second[n * rank : n * rank + rank] for n in range(8)]
+        y = sum(jnp.tanh(x @ each.T) @ each for each in parts)
+        return x / jnp.sum(x * x, 1, keepdims=True) + y
+
+    specs = (P(), P("t"), P("t"))
+    return RankedProgram(
+        AbstractMesh((8,), ("t",)), local, whole, specs, P(), (random(rows, width), *weights)
+    )
+
+
+@pytest.mark.parametrize("target", ["trn1", "trn2", "trn3"])
+def test_sums_of_much_data_travel_in_parts_and_are_the_same(target: str) -> None:
+    program = two_sums(512, 512)
+    graph = read_module(program.lowered())
+    early = passed(graph, "llm-training", "start_exchanges", target)
+    at = kinds_by_position(early.body, "all-reduce")
+    assert len(at) == 4
+    assert any(isinstance(each, Nest) for each in early.body[at[1] + 1 : at[2]])
+    kept = passed(graph, "fsdp", "start_exchanges", target)
+    assert len(kinds_by_position(kept.body, "all-reduce")) == 2
+    options = CompileOptions(target, auto_cast="none", distribution_strategy="llm-training")
+    neff = Neff((run_pipeline(graph, options),), partitions=8)
+    found = glia.load(neff, ranks=8).run_ranks(program.inputs_of_ranks())
+    for ours, theirs in zip(found, program.expected(), strict=True):
+        np.testing.assert_allclose(ours[0], theirs[0], rtol=2e-4, atol=2e-5)
+
+
+def test_an_exchange_whose_result_is_needed_as_a_whole_stays_whole() -> None:
+    def local(x):  # type: ignore[no-untyped-def]
+        total = lax.psum(x * 2, "t")
+        return total @ total.T
+
+    program = RankedProgram(
+        AbstractMesh((8,), ("t",)), local, lambda x: 256 * x @ x.T, (P(),), P(), (random(512, 512),)
+    )
+    early = passed(read_module(program.lowered()), "llm-training", "start_exchanges")
+    assert kinds(early) == ["all-reduce"]

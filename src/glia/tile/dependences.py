@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
+from glia.tile.boxes import Box, overlap, read_boxes, written_box
 from glia.tile.ir import (
     Branch,
     Nest,
+    Program,
     Statement,
     While,
     WholeBuffers,
@@ -25,27 +27,40 @@ def written_buffers(statement: Statement) -> set[str]:
     return set().union(*map(written_buffers, inner))
 
 
-def predecessors(
-    units: Sequence[Sequence[Statement]], aliases: Mapping[str, str]
-) -> list[set[int]]:
-    """By unit of a block, those before it that it must follow.
+def predecessors(units: Sequence[Sequence[Statement]], program: Program) -> list[set[int]]:
+    """By unit of a block of a program, those before it that it must follow.
 
-    A unit is statements that stay together. `aliases` names the buffer that another one shares its
-    place with.
+    A unit is statements that stay together. What nests access are boxes of elements.
     """
+    aliases = dict(program.aliases)
     found: list[set[int]] = []
-    writers: dict[str, list[int]] = {}  # since the buffer was last written as a whole, or begun
-    readers: dict[str, list[int]] = {}
+    known: dict[str, list[tuple[int, bool, Box | None]]] = {}
     for position, unit in enumerate(units):
-        written = {aliases.get(n, n) for each in unit for n in written_buffers(each)}
-        touched = {aliases.get(n, n) for each in unit for n in accessed_buffers(each)}
         before: set[int] = set()
-        for name in touched:
-            before.update(writers.get(name, ()))
-            if name in written:
-                before.update(readers.get(name, ()))
-        for name in touched:
-            (writers if name in written else readers).setdefault(name, []).append(position)
+        own: list[tuple[str, bool, Box | None]] = []
+        for name, is_write, box in (each for s in unit for each in _accesses(s, program)):
+            root = aliases.get(name, name)
+            is_alike = program.buffers[root].shape == program.buffers[name].shape
+            own.append((root, is_write, box if is_alike else None))
+        for name, is_write, box in own:
+            before.update(
+                at
+                for at, wrote, other in known.get(name, ())
+                if (is_write or wrote) and (box is None or other is None or overlap(box, other))
+            )
+        for name, is_write, box in own:
+            known.setdefault(name, []).append((position, is_write, box))
         before.discard(position)
         found.append(before)
     return found
+
+
+def _accesses(statement: Statement, program: Program) -> Iterator[tuple[str, bool, Box | None]]:
+    """(buffer, whether it is written, the box where that is known) of each access."""
+    if isinstance(statement, Nest):
+        buffers, target = program.buffers, statement.target
+        yield from ((name, False, box) for name, box in read_boxes(statement, buffers))
+        yield target.buffer, True, written_box(statement, buffers)
+        return
+    written = written_buffers(statement)
+    yield from ((name, name in written, None) for name in accessed_buffers(statement))

@@ -80,7 +80,7 @@ class _CoreProgram:
         return replace(
             whole,
             buffers=buffers,
-            body=tuple(_moved(each, kept, whole.buffers) for each in body),
+            body=tuple(moved(each, kept, whole.buffers) for each in body),
             constants={
                 name: value[_slices(kept[name])] if name in kept else value
                 for name, value in whole.constants.items()
@@ -158,7 +158,7 @@ def _slices(box: Box) -> tuple[slice, ...]:
     return tuple(slice(low, high) for low, high in box)
 
 
-def _moved(
+def moved(
     statement: Statement, kept: Mapping[str, Box], buffers: Mapping[str, Buffer]
 ) -> Statement:
     """A statement whose accesses reach the boxes that buffers hold."""

@@ -73,10 +73,10 @@ def parts(nest: Nest, choice: str) -> tuple[Nest | None, ...]:
         return (nest, *(None,) * (CORES - 1))
     whole = nest.extents[choice]
     cuts = [whole * core // CORES for core in range(CORES + 1)]
-    return tuple(_restricted(nest, choice, low, high) for low, high in itertools.pairwise(cuts))
+    return tuple(within_values(nest, choice, low, high) for low, high in itertools.pairwise(cuts))
 
 
-def _restricted(nest: Nest, name: str, low: int, high: int) -> Nest:
+def within_values(nest: Nest, name: str, low: int, high: int) -> Nest:
     """A nest for the values low .. high-1 of an axis."""
     moved = substitute_axes(nest, {name: Affine.of(name) + low}, {}) if low else nest
     axes = tuple(Axis(name, high - low) if axis.name == name else axis for axis in moved.axes)
@@ -265,13 +265,21 @@ class Sharing:
             if part is None:
                 continue
             for name, box in read_boxes(part, buffers):
-                accesses.setdefault(self._root(name), []).append(Access(core, False, box))
+                self._enter(accesses, name, Access(core, False, box))
             if choice != BOTH:
                 written = Access(core, True, written_box(part, buffers))
-                accesses.setdefault(self._root(nest.target.buffer), []).append(written)
+                self._enter(accesses, nest.target.buffer, written)
         if any(a.conflicts(b) for each in accesses.values() for a in each for b in each):
             return None
         return _View(max(nest_ns(part, buffers, self.arch) for part in own if part), accesses)
+
+    def _enter(self, accesses: dict[str, list[Access]], name: str, access: Access) -> None:
+        """Enter an access to a buffer; of another shape than the one in its place, to all of it."""
+        root = self._root(name)
+        shape = self.program.buffers[root].shape
+        if shape != self.program.buffers[name].shape:
+            access = replace(access, box=tuple((0, extent) for extent in shape))
+        accesses.setdefault(root, []).append(access)
 
     def _meetings(self, name: str) -> list[int]:
         """The positions before which cores must meet at a buffer."""

@@ -47,7 +47,7 @@ class _Placer:
 
     def __init__(self, program: Program, options: CompileOptions) -> None:
         self.buffers = program.buffers
-        self.aliases = dict(program.aliases)
+        self.program = program
         self.arch = get_target(options.target).arch
         self.is_sparing = options.distribution_strategy == "fsdp"  # with memory
         self.group_of = {m.nest: group.name for group in program.groups for _, m in group.members()}
@@ -80,7 +80,7 @@ class _Placer:
         return found
 
     def _predecessors(self, units: Sequence[_Unit]) -> list[set[int]]:
-        return predecessors([unit.statements for unit in units], self.aliases)
+        return predecessors([unit.statements for unit in units], self.program)
 
     # --- together ---------------------------------------------------------------------------------
 
@@ -88,19 +88,23 @@ class _Placer:
         """Units whose neighbouring exchanges of few bytes travel together, when the last is due."""
         before = self._predecessors(units)
         result: list[_Unit | None] = [*units]
-        waiting: dict[object, int] = {}  # by kind and group, the exchange that others may join
+        waiting: dict[object, list[int]] = {}  # by kind and group, what others may join, as one
         ends_ns = [0.0]  # of the engines' work, before each unit
         for position, unit in enumerate(units):
-            waiting = {key: at for key, at in waiting.items() if at not in before[position]}
+            waiting = {
+                key: held for key, held in waiting.items() if before[position].isdisjoint(held)
+            }
             ends_ns.append(ends_ns[-1] + (0.0 if unit.exchange else self._ns(unit)))
             if unit.exchange is None:
                 continue
             key = (unit.exchange.kind, unit.exchange.function, unit.exchange.groups)
-            held = result[waiting[key]] if key in waiting else None
-            joined = held and held.exchange and _joined_exchange(held.exchange, unit.exchange)
-            if joined and self._is_short(joined, ends_ns[position] - ends_ns[waiting[key]]):
-                result[waiting[key]], result[position] = None, _Unit((joined,))
-            waiting[key] = position
+            held = waiting.get(key, [])
+            waiting[key] = [position]
+            last = result[held[-1]] if held else None
+            joined = last and last.exchange and _joined_exchange(last.exchange, unit.exchange)
+            if joined and self._is_short(joined, ends_ns[position] - ends_ns[held[0]]):
+                result[held[-1]], result[position] = None, _Unit((joined,))
+                waiting[key] = [*held, position]
         return [unit for unit in result if unit]
 
     def _is_short(self, exchange: Exchange, waits_ns: float) -> bool:

@@ -35,7 +35,7 @@ class _Orderer:
 
     def __init__(self, program: Program, options: CompileOptions) -> None:
         self.buffers = program.buffers
-        self.aliases = dict(program.aliases)
+        self.program = program
         self.arch = get_target(options.target).arch
 
     def block(self, body: Sequence[Statement]) -> tuple[Statement, ...]:
@@ -43,7 +43,7 @@ class _Orderer:
         body = [self._inside(each) for each in body]
         if not any(map(is_sent, body)):
             return (*body,)
-        before = predecessors([(each,) for each in body], self.aliases)
+        before = predecessors([(each,) for each in body], self.program)
         return tuple(body[position] for position in self._order(body, before))
 
     def _inside(self, statement: Statement) -> Statement:

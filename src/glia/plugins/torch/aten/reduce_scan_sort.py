@@ -81,6 +81,21 @@ def _var_dim(
     return at.finished(variance(at, at.wide(x), listed(dimensions, x.rank), int(unbiased)))
 
 
+@lowers(aten.var_mean.correction)
+def _var_mean(
+    at: OperatorCall,
+    x: HloValue,
+    dimensions: Dimensions = None,
+    *,
+    correction: Number | None = None,
+    keepdim: bool = False,
+) -> tuple[HloValue, ...]:
+    wide, places = at.wide(x), listed(dimensions, x.rank)
+    found = variance(at, wide, places, correction), mean(at, wide, places)
+    kinds = zip(at.results, found, strict=True)
+    return tuple(at.sibling(kind).finished(each) for kind, each in kinds)
+
+
 def variance(
     at: OperatorCall, x: HloValue, dimensions: Sequence[int], correction: Number | None = None
 ) -> HloValue:

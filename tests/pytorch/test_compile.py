@@ -100,6 +100,12 @@ def test_an_input_that_is_written_is_written() -> None:
     torch.testing.assert_close(ours, theirs)
 
 
+def test_a_tensor_that_a_function_makes_of_a_number_is_a_constant() -> None:
+    x = torch.ones(3, requires_grad=True)
+    found = compiled(lambda x: x / torch.sqrt(torch.tensor(4.0)))(x)
+    torch.testing.assert_close(found, torch.full((3,), 0.5))
+
+
 def test_checkpoints_are_computed_again_and_give_the_same_gradients() -> None:
     block = torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.GELU(), torch.nn.Linear(32, 8))
     x = torch.randn(3, 8, requires_grad=True)

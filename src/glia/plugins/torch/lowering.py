@@ -16,6 +16,7 @@ from torch._decomp import core_aten_decompositions, global_decomposition_table
 from torch._prims.rng_prims import run_and_save_rng_state, run_with_rng_state
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from glia.base.dtype import F32, U8, U64
@@ -157,7 +158,8 @@ class _GraphWriter:
             found = getattr(found, part)
         if not isinstance(found, torch.Tensor):
             return found
-        return self.hlo.entry.constant(to_numpy(found))
+        with _disable_current_modes():  # a backend of Dynamo is called under one without contents
+            return self.hlo.entry.constant(to_numpy(found))
 
     def _look_up(self, arguments: Any) -> Any:
         return torch.fx.node.map_arg(arguments, lambda node: self.values[node])

@@ -32,7 +32,8 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
     return compare
 
 
-WITH_A_FRAMEWORK = {"pytorch", "with_mxnet", "with_tensorflow"}  # run in their own environments
+# Tests that run in environments of their own
+WITH_A_FRAMEWORK = {"pytorch", "with_mxnet", "with_optimum", "with_tensorflow"}
 WORKERS_OUTPUT = "exercised"  # what a process of a parallel run tells the one that started it
 
 

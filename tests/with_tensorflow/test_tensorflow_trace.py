@@ -107,6 +107,20 @@ def test_a_function_says_which_operators_may_be_on_the_device() -> None:
     close(found(X), model()(X))
 
 
+def counted(x: Any) -> Any:
+    total = tf.zeros(())
+    for _ in tf.range(3):
+        if tf.reduce_sum(x) > total:
+            total += 1.0
+    return total * x
+
+
+def test_loops_and_branches_on_tensors_are_of_the_graph() -> None:
+    for value in (0.5, 2.0):
+        x = tf.fill((2,), value)
+        close(tensorflow_neuronx.trace(counted, x)(x), tf.function(counted)(x))
+
+
 def test_an_unsupported_operator_is_named_with_its_line() -> None:
     with pytest.raises(UnsupportedOperator, match=r"(?s)AsString.*test_tensorflow_trace\.py"):
         function_to_hlo(mixed, X)

@@ -85,7 +85,7 @@ class FunctionGraph:
 
 def graph_of(function: Any, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> FunctionGraph:
     """The graph of a function for arguments that are tensors or specifications of them."""
-    traced = tf.function(lambda *args, **kwargs: function(*args, **kwargs), autograph=False)
+    traced = tf.function(lambda *args, **kwargs: function(*args, **kwargs))
     graph = FunctionGraph(traced.get_concrete_function(*arguments, **keywords))
     for operator in graph.function.graph.get_operations():
         if operator.type in READS:

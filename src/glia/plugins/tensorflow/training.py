@@ -25,7 +25,7 @@ class FunctionOnDevice:
             """The function without defaults, of which XLA has no shapes."""
             return function(*tensors)
 
-        self.function = tf.function(called, jit_compile=True, autograph=False)
+        self.function = tf.function(called, jit_compile=True)
         self.options = options
         self.programs: dict[Any, _Program] = {}
 

@@ -328,3 +328,11 @@ def test_axes_of_columns_are_outside_of_long_rows(
     body = ir.Apply("multiply", (ir.Load("x", F32, whole), factor), F32)
     axes = tuple(map(ir.Axis, "ijk", shape))
     assert column_axes(ir.Nest("scaled", axes, body, ir.Store("y", whole)), "i") == found
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_scans_that_start_with_a_term_are_legal_as_chosen(target: str) -> None:
+    lowered = jax.jit(lambda a, b: associative(compose)(a, b)[1]).lower(A, B)
+    neff = glia.compile(lowered, target=target)
+    assert any(isinstance(each, TensorTensorScan) for each in walk(neff.program.body))
+    assert not [note for note in neff.program.notes if "slower way" in note]

@@ -314,7 +314,7 @@ class Selector:
             column = None if state is None else row(state, 0, 1)
             if operands[0] is not scan.args[0]:
                 column, first = row(dst, 0, 1), 1
-                self._emit(TensorCopy, "scalar", dst=column, src=row(term, 0, 1))
+                self._emit(TensorCopy, "vector", dst=column, src=row(term, 0, 1))
             rest = [row(each, first, count - first) for each in (dst, factor, term)]
             self._emit(
                 TensorTensorScan, "vector", dst=rest[0], data0=rest[1], data1=rest[2],

@@ -107,6 +107,11 @@ main.add_command(reduce)
     default=None,
     help="Ranks that run the model together.  [default: as many as it is compiled for]",
 )
+@click.option(
+    "--processes/--threads",
+    default=None,
+    help="What runs the ranks.  [default: processes where they hold more than 4 GiB together]",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def run(
     neff: str,
@@ -118,6 +123,7 @@ def run(
     save_path: str,
     device: str | None,
     ranks: int | None,
+    processes: bool | None,
     as_json: bool,
 ) -> None:
     """Run F.neff on the simulated device and print dtype, shape and first values of each output.
@@ -138,7 +144,7 @@ def run(
     from glia.runtime.model import OutOfBoundAccess, load
     from glia.runtime.rank_names import named_by_rank
 
-    model = load(neff, device=device, ranks=ranks)
+    model = load(neff, device=device, ranks=ranks, rank_processes=processes)
     given, seeded = _given_by_rank(model, _read_inputs(inputs), seed)
     outputs = named_by_rank([{b.name: b for b in model.outputs}] * model.ranks)
     expected = tuple(replace(binding, name=name) for name, binding in outputs.items())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
 import warnings
@@ -35,6 +36,7 @@ from glia.runtime.errors import (
 from glia.sim.assumptions import not_modelled
 from glia.sim.notifications import Notifications
 from glia.sim.policy import ExecutionFault
+from glia.sim.ranks.process_devices import PROCESS_DEVICES, require_one_core
 
 if TYPE_CHECKING:
     from glia.profile.report import Profile
@@ -69,6 +71,9 @@ RANK_DEVICES = {
     "host": "glia.sim.host.host_program:run_ranks_on_host",
 }
 
+_PROCESSES = "glia.sim.ranks.rank_processes:run_ranks_in_processes"
+LARGE_RANKS_BYTES = 4 << 30  # of all ranks: then each has a process, which is named if it is lost
+
 
 class Model:
     """A compiled model on a device; calling it runs it. Inputs are never written to.
@@ -77,10 +82,18 @@ class Model:
     the caller passes it in again.
     """
 
-    def __init__(self, neff: Neff, device: str, *, is_checked: bool = False) -> None:
+    def __init__(
+        self,
+        neff: Neff,
+        device: str,
+        *,
+        is_checked: bool = False,
+        rank_processes: bool | None = None,
+    ) -> None:
         self.neff = neff
         self.device = device
         self.is_checked = is_checked
+        self.rank_processes = rank_processes
         self.notifications = Notifications()  # of the latest run
 
     def __repr__(self) -> str:
@@ -177,10 +190,20 @@ class Model:
         if self.ranks == 1:
             return [self.run(ranks[0])]
         checked = [self._check(arrays) for arrays in ranks]
-        executor: RankExecutor = import_object(RANK_DEVICES[self.device])
+        executor = self._rank_executor()
         with self.running() as notifications:
             found = executor(self.neff.programs, checked, notifications)
         return [{b.name: results[b.name] for b in self.outputs} for results in found]
+
+    def _rank_executor(self) -> RankExecutor:
+        """What runs all ranks: in threads, or in processes where that was asked for or is due."""
+        is_apart = self.rank_processes
+        if is_apart is None and len(self.neff.programs) == 1 and self.device in PROCESS_DEVICES:
+            is_apart = self.ranks * device_bytes(self.neff.program) > LARGE_RANKS_BYTES
+        if is_apart:
+            return functools.partial(import_object(_PROCESSES), device=self.device)
+        executor: RankExecutor = import_object(RANK_DEVICES[self.device])
+        return executor
 
     def _require_one_rank(self, instead: str) -> None:
         """Raise WrongRanks for a model of several ranks; `instead` is what to call."""
@@ -282,18 +305,20 @@ def load(
     device: str | None = None,
     ranks: int | None = None,
     check: bool = False,
+    rank_processes: bool | None = None,
 ) -> Model:
     """Load a NEFF file, a compiled `Neff` or a machine program onto a device.
 
     The default device is GLIA_DEVICE in the environment, or else the fastest. With `ranks`, the
-    model must be for so many. With `check`, a run on the host compares the results of every
-    instruction with the reference executor's: the first that is further off than sums in another
-    order and stated errors of functions may be raises HostDifference, what was never written and is
-    read raises ProgramFault.
+    model must be for so many, and with `rank_processes` each runs in a process of its own, else all
+    in threads; None decides by their memory. With `check`, a run on the host compares the results
+    of every instruction with the reference executor's: the first that is further off than sums in
+    another order and stated errors of functions may be raises HostDifference, what was never
+    written and is read raises ProgramFault.
 
     Raises NeffError or a subclass when the file is not a valid NEFF of glia, UnknownDevice,
-    WrongRanks, and NotEnoughCores when the model is split over more cores than a chip of its target
-    has.
+    WrongRanks, OneProcessOnly, and NotEnoughCores when the model is split over more cores than a
+    chip of its target has.
     """
     chosen = device or os.environ.get(VARIABLE) or next(iter(DEVICES))
     if chosen not in DEVICES:
@@ -312,7 +337,9 @@ def load(
     cores = get_target(neff.target).cores_per_chip
     if len(neff.programs) > cores:
         raise NotEnoughCores(needed=len(neff.programs), target=neff.target, has=cores)
-    return Model(neff, chosen, is_checked=check)
+    if rank_processes:
+        require_one_core(neff.programs, chosen)
+    return Model(neff, chosen, is_checked=check, rank_processes=rank_processes)
 
 
 def convert_input(binding: Binding, value: object) -> np.ndarray:

@@ -87,8 +87,12 @@ class Notifications(Sequence[Notification]):
 
     def extend(self, others: Notifications) -> None:
         """Take what others were given, as if it came now."""
-        self.total += others.total
-        self._kept += others[: MAX_KEPT - len(self._kept)]
+        self.take(others, others.total)
+
+    def take(self, kept: Sequence[Notification], total: int) -> None:
+        """Take the first of so many that another run was given."""
+        self.total += total
+        self._kept += kept[: MAX_KEPT - len(self._kept)]
 
     def by_source(self) -> list[tuple[Notification, int]]:
         """The first notification of each kind and source line that were kept, and their number."""

@@ -38,3 +38,32 @@ class RankMissing(CompileError):
     code = "GLIA527"
     message = "rank {rank} waits in {call}{place} for rank {other}, which never arrives: {why}"
     help = "give every rank of a group the same collectives in the same order"
+
+
+class RankLost(CompileError):
+    """The process of a rank ended in the middle of a run, which ended all ranks.
+
+    Cause: The process was killed, for example by the system when memory ran out, or crashed.
+    Fix: Run again with fewer ranks on the machine or more memory; `dmesg` says whether the system
+        killed it.
+    Example: `kill -9` of the process of a rank during `model.run_ranks`
+    """
+
+    code = "GLIA531"
+    message = "rank {ranks} of {count} was lost: {how}; the other ranks were ended"
+    help = "run again; if memory ran out, run fewer ranks on one machine"
+
+
+class OneProcessOnly(CompileError):
+    """Ranks are to run in processes of their own, in a way that needs them in one.
+
+    Cause: Device adversarial orders the accesses of all ranks in one machine, and the cores of a
+        rank that has several share their memory.
+    Fix: Run in threads (`glia run --threads`, `glia.load(..., rank_processes=False)`), or on
+        another device.
+    Example: glia.load("sharded.neff", device="adversarial", rank_processes=True)
+    """
+
+    code = "GLIA532"
+    message = "ranks cannot run in processes of their own: {why}"
+    help = "leave out rank_processes, or --processes; under mpirun, start one process"

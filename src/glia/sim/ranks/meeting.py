@@ -36,6 +36,11 @@ class GivenUp(Exception):
     """Ends the run of a rank because another rank's run has failed."""
 
 
+def results_alone(instr: Any, participant: Participant) -> tuple[Any, ...]:
+    """The results of a rank that is the only participant of an instruction."""
+    return tuple(type(instr).compute([participant])[0])
+
+
 @dataclass
 class Meeting:
     """The meetings of `count` ranks in one run."""
@@ -54,7 +59,7 @@ class Meeting:
         arrival = _Arrival(instr, participant)
         ranks = instr.ranks(participant.rank)
         if ranks == (participant.rank,):
-            return tuple(type(instr).compute([participant])[0])
+            return results_alone(instr, participant)
         if max(ranks) >= self.count:
             raise ExecutionFault(
                 f"{instr.mnemonic()} is among {max(ranks) + 1} ranks, this run has {self.count}",

@@ -16,7 +16,7 @@ OPTIMUM_READY := .venv-optimum/.ready
 export OPENBLAS_NUM_THREADS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-torch nightly-torch nightly-optimum test-tensorflow test-mxnet nightly calibrate bench pages lint types clean
+.PHONY: help demo test test-torch nightly-torch test-mpi nightly-optimum test-tensorflow test-mxnet nightly calibrate bench pages lint types clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1 /p' Makefile | awk '{ n = $$1; $$1 = ""; printf "make %-15s %s\n", n, $$0 }'
@@ -42,6 +42,10 @@ test-tensorflow: $(TENSORFLOW_READY)  ## the tests with TensorFlow, in an enviro
 
 test-mxnet: $(MXNET_READY)  ## the tests with MXNet, in an environment of their own
 	$(MXNET_BIN)/python -m pytest --numprocesses auto --dist worksteal tests/with_mxnet
+
+test-mpi: $(READY)  ## the tests over MPI; Debian: openmpi-bin and libopenmpi-dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check "mpi4py>=4"
+	$(BIN)/python -m pytest tests/mpi
 
 nightly: $(READY)  ## the tests that take longer
 	$(BIN)/python -m pytest -m nightly

@@ -33,7 +33,7 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
 
 
 # Tests that run in environments of their own
-WITH_A_FRAMEWORK = {"pytorch", "with_mxnet", "with_optimum", "with_tensorflow"}
+ELSEWHERE = {"pytorch", "with_mxnet", "with_optimum", "with_tensorflow", "mpi"}
 WORKERS_OUTPUT = "exercised"  # what a process of a parallel run tells the one that started it
 
 
@@ -42,9 +42,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     here = Path(__file__).parent
     collected = {item.path for item in items}
     every = {
-        path
-        for path in here.rglob("test_*.py")
-        if path.relative_to(here).parts[0] not in WITH_A_FRAMEWORK
+        path for path in here.rglob("test_*.py") if path.relative_to(here).parts[0] not in ELSEWHERE
     }
     if collected >= every and not config.option.keyword:
         exercised.watch()

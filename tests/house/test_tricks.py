@@ -45,6 +45,7 @@ BY_IDENTITY = {
     "sim/order/concurrent_core.py": "instructions and waits",
     "sim/order/happens_before.py": "instructions and buffers",
     "sim/psum_accumulation.py": "buffers",
+    "sim/ranks/remote.py": "instructions",
     "sim/uses.py": "instructions and buffers",
     "tile/build/read_cost.py": "values",
     "tile/build/values.py": "values",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -102,6 +103,7 @@ def test_notifications_of_processes_are_told_with_their_rank() -> None:
 
 
 def test_a_killed_rank_is_named_and_nothing_is_left(summed: Neff) -> None:
+    gc.collect()
     before = set(os.listdir("/dev/shm")), len(os.listdir("/proc/self/fd"))
     model = load(Neff.from_bytes(summed.to_bytes()), rank_processes=True)
     model.run_ranks(_rows(2))
@@ -112,7 +114,8 @@ def test_a_killed_rank_is_named_and_nothing_is_left(summed: Neff) -> None:
     with pytest.raises(RankLost, match=r"rank 1 of 2 was lost: .*signal 9"):
         model.run_ranks(_rows(2))
     assert not any(map(_is_running, processes))
-    assert (set(os.listdir("/dev/shm")), len(os.listdir("/proc/self/fd"))) == before
+    assert set(os.listdir("/dev/shm")) <= before[0]
+    assert len(os.listdir("/proc/self/fd")) <= before[1]
     assert len(model.run_ranks(_rows(2))) == 2  # new processes
 
 

@@ -37,6 +37,7 @@ from glia.frontend.errors import FrameworkMissing
 if TYPE_CHECKING:
     from glia.runtime.model import Model
     from glia.sim.notifications import Notifications
+    from glia.sim.ranks.world import World
 
 EXAMPLES = """\b
 Examples:
@@ -131,12 +132,14 @@ def run(
     Inputs without --input get random values. With --check the exit status is 1 when an output is
     outside the tolerance. An index outside of its table is warned of on stderr and does not stop
     the run; --json has them under "notifications". Tensors of a model for several ranks are those
-    of all ranks, NAME, or of one, NAME@RANK.
+    of all ranks, NAME, or of one, NAME@RANK. Under mpirun each process has an equal share of the
+    ranks, and the first one prints.
 
     \b
     Examples:
       glia run model.neff --input input0=x.npy --save outputs.npz
       glia run sharded.neff --ranks 8 --input w=w.npy --input x@0=x0.npy
+      mpirun -n 8 glia run sharded.neff --save outputs.npz
       glia run model.neff --input input0=x.npy --check expected.npz --rtol 0.01
       glia run model.neff --device adversarial
     """
@@ -145,14 +148,19 @@ def run(
     from glia.runtime.rank_names import named_by_rank
 
     model = load(neff, device=device, ranks=ranks, rank_processes=processes)
-    given, seeded = _given_by_rank(model, _read_inputs(inputs), seed)
+    world = _launched_world()
+    share = world.share(model.ranks) if world else range(model.ranks)
+    given, seeded = _given_by_rank(model, _read_inputs(inputs), seed, share)
     outputs = named_by_rank([{b.name: b for b in model.outputs}] * model.ranks)
     expected = tuple(replace(binding, name=name) for name, binding in outputs.items())
     with naming_option("--check"):
         references = read_references(check, expected) if check else {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", OutOfBoundAccess)
-        results = named_by_rank(model.run_ranks_by_name(given))
+        found = model.run_share_by_name(world, given) if world else model.run_ranks_by_name(given)
+    if world and world.position:
+        return
+    results = named_by_rank(found)
     if save_path:
         with writing(save_path):
             save_arrays(save_path, results)
@@ -174,18 +182,27 @@ def run(
         )
 
 
+def _launched_world() -> World | None:
+    """The processes that mpirun has started, this one among them; None without it."""
+    from glia.sim.ranks.world import World, launched_processes
+
+    return World() if launched_processes() > 1 else None
+
+
 def _given_by_rank(
-    model: Model, arrays: dict[str, Any], seed: int
+    model: Model, arrays: dict[str, Any], seed: int, share: range
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """The inputs of each rank, and the names of those that are filled from the seed."""
+    """The inputs of some ranks, and the names of those that are filled from the seed."""
     import numpy as np
 
     from glia.runtime.arrays import random_array
     from glia.runtime.rank_names import by_rank
 
-    generator, seeded = np.random.default_rng(seed), {}
-    given = by_rank(arrays, model.inputs, model.ranks)
-    for each in given:
+    seeded = {}
+    by_all = by_rank(arrays, model.inputs, model.ranks)
+    given = [by_all[rank] for rank in share]
+    for rank, each in zip(share, given, strict=True):
+        generator = np.random.default_rng([seed, rank] if rank else seed)
         for binding in model.inputs:
             if binding.name not in each:
                 each[binding.name] = random_array(binding.dtype, binding.shape, generator)

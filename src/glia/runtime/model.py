@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from glia.profile.report import Profile
     from glia.runtime.bound import BoundModel
     from glia.sim.host.host_program import HostReport
+    from glia.sim.ranks.world import World
 
 
 class OutOfBoundAccess(UserWarning):
@@ -72,6 +73,7 @@ RANK_DEVICES = {
 }
 
 _PROCESSES = "glia.sim.ranks.rank_processes:run_ranks_in_processes"
+_OVER_MPI = "glia.sim.ranks.mpi_ranks:run_ranks_over_mpi"
 LARGE_RANKS_BYTES = 4 << 30  # of all ranks: then each has a process, which is named if it is lost
 
 
@@ -193,6 +195,22 @@ class Model:
         executor = self._rank_executor()
         with self.running() as notifications:
             found = executor(self.neff.programs, checked, notifications)
+        return [{b.name: results[b.name] for b in self.outputs} for results in found]
+
+    def run_share_by_name(
+        self, world: World, ranks: Sequence[Mapping[str, Any]]
+    ) -> list[dict[str, np.ndarray]]:
+        """Run this process's share of the ranks, `world.share(self.ranks)`, on arrays by name.
+
+        The outputs of all ranks by name in the first process, where failures are raised too; none
+        in others. Raises what `run_ranks` raises, RankLost, WrongProcesses and DifferentPrograms.
+        """
+        checked = [self._check(arrays) for arrays in ranks]
+        executor = import_object(_OVER_MPI)
+        with self.running() as notifications:
+            found = executor(
+                world, self.neff.programs, self.ranks, checked, notifications, device=self.device
+            )
         return [{b.name: results[b.name] for b in self.outputs} for results in found]
 
     def _rank_executor(self) -> RankExecutor:

@@ -67,3 +67,44 @@ class OneProcessOnly(CompileError):
     code = "GLIA532"
     message = "ranks cannot run in processes of their own: {why}"
     help = "leave out rank_processes, or --processes; under mpirun, start one process"
+
+
+class MpiMissing(CompileError):
+    """`mpirun` has started several processes, and MPI cannot be used from Python.
+
+    Cause: mpi4py is not installed, or it does not find the library of MPI that it was built with.
+    Fix: Install MPI (Debian: openmpi-bin and libopenmpi-dev), then mpi4py for this Python: the
+        extra `mpi`.
+    Example: mpirun -n 8 glia run sharded.neff without mpi4py
+    """
+
+    code = "GLIA533"
+    message = "mpirun has started several processes, and mpi4py cannot be used: {reason}"
+    help = "apt-get install openmpi-bin libopenmpi-dev, then pip install 'glia[mpi]'"
+
+
+class WrongProcesses(CompileError):
+    """The ranks of a model cannot be shared out evenly among the processes of `mpirun`.
+
+    Cause: There are more processes than ranks, or their number does not divide that of the ranks.
+    Fix: Start a process for each rank, or as many as divide their number: each then has several
+        ranks, in threads.
+    Example: mpirun -n 3 glia run of a NEFF for 8 ranks
+    """
+
+    code = "GLIA534"
+    message = "the model is for {ranks} ranks, which {processes} processes cannot share evenly"
+    help = "start {ranks} processes (mpirun -n {ranks}), or as many as divide {ranks}"
+
+
+class DifferentPrograms(CompileError):
+    """The processes of `mpirun` have loaded different programs.
+
+    Cause: The file is not the same on all hosts, or a process was given another one.
+    Fix: Give all of them the same file, in a file system that they share, or copied to each.
+    Example: mpirun -n 1 glia run a.neff : -n 1 glia run b.neff
+    """
+
+    code = "GLIA535"
+    message = "the {processes} processes of mpirun have loaded different programs"
+    help = "give all of them the same NEFF; compare the files on the hosts with sha256sum"

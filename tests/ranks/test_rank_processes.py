@@ -31,7 +31,7 @@ from glia.sim.policy import ExecutionFault
 from glia.sim.ranks.channel import ChannelClosed, array_in
 from glia.sim.ranks.errors import OneProcessOnly, RankLost, RankMissing, RanksDisagree
 from glia.sim.ranks.failures import described_failure, failure_of
-from glia.sim.ranks.rank_processes import _Kept
+from glia.sim.ranks.rank_processes import StartedProcesses
 from ranks.test_runs import OPTIONS, ROW, X, _branch, _reduce, _rows
 
 
@@ -44,7 +44,7 @@ def summed() -> Neff:
 
 
 def _processes(model: Model) -> list[int]:
-    kept = model.neff.program.cache.get(_Kept)
+    kept = model.neff.program.cache.get(StartedProcesses)
     assert kept is not None and kept.ranks is not None
     return kept.ranks.process_ids
 
@@ -121,10 +121,10 @@ def test_a_killed_rank_is_named_and_nothing_is_left(summed: Neff) -> None:
 
 _JOB = """
 import sys, threading, os, signal, numpy as np, glia
-from glia.sim.ranks.rank_processes import _Kept
+from glia.sim.ranks.rank_processes import StartedProcesses
 model = glia.load(sys.argv[1], rank_processes=True)
 model.run_ranks([[np.ones((4, 6), np.float32)]] * 2)
-print(*model.neff.program.cache.get(_Kept).ranks.process_ids, flush=True)
+print(*model.neff.program.cache.get(StartedProcesses).ranks.process_ids, flush=True)
 if sys.argv[2] == "wait":
     sys.stdin.read()
 """

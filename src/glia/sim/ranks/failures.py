@@ -21,7 +21,10 @@ def described_failure(failure: BaseException) -> dict[str, Any]:
     code = getattr(failure, "code", "")
     if code in ERRORS:
         facts = failure.facts  # type: ignore[attr-defined]
-        found |= {"code": code, "facts": {name: _plain(value) for name, value in facts.items()}}
+        found |= {
+            "code": code,
+            "facts": {name: _json_value(value) for name, value in facts.items()},
+        }
     if isinstance(failure, ExecutionFault):
         found["text"] = failure.message
         found["is_fault"] = True
@@ -31,7 +34,7 @@ def described_failure(failure: BaseException) -> dict[str, Any]:
     return found
 
 
-def _plain(value: object) -> object:
+def _json_value(value: object) -> object:
     return value if isinstance(value, _PLAIN) else str(value)
 
 

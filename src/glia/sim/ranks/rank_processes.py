@@ -52,7 +52,7 @@ def run_ranks_in_processes(
     if device == "host" and (why := why_unsupported()):
         warn_unsupported(why)
         device = "reference"
-    kept = programs[0].cache.get(_Kept) or _Kept()
+    kept = programs[0].cache.get(StartedProcesses) or StartedProcesses()
     programs[0].cache.put(kept)
     with kept.lock:
         if kept.ranks is None or not kept.ranks.serves(len(inputs), device):
@@ -66,7 +66,7 @@ def run_ranks_in_processes(
 
 
 @dataclass
-class _Kept:
+class StartedProcesses:
     """The processes of a program, kept with it."""
 
     ranks: RankProcesses | None = None

@@ -36,7 +36,7 @@ class ChannelClosed(Exception):
 
 @dataclass(frozen=True)
 class Message:
-    """What one side tells the other. Arrays may be views, valid until it is told something else."""
+    """What one side tells the other. Arrays may be views, valid until the next message."""
 
     header: Header
     arrays: tuple[Array, ...] = ()

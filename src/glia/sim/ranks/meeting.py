@@ -7,7 +7,7 @@ not ended waits, none can go on: each is then told why.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +19,7 @@ from glia.sim.ranks.errors import RankMissing, RanksDisagree
 
 
 @dataclass
-class _Arrival:
+class Arrival:
     """A rank that waits in an instruction, and what it is given in the end."""
 
     instr: Any
@@ -47,7 +47,7 @@ class Meeting:
 
     count: int
     _condition: threading.Condition = field(default_factory=threading.Condition)
-    _waiting: dict[int, _Arrival] = field(default_factory=dict)
+    _waiting: dict[int, Arrival] = field(default_factory=dict)
     _ended: set[int] = field(default_factory=set)
     _failure: BaseException | None = None
 
@@ -56,7 +56,7 @@ class Meeting:
 
         Raises RanksDisagree or RankMissing where they cannot meet, GivenUp when a rank has failed.
         """
-        arrival = _Arrival(instr, participant)
+        arrival = Arrival(instr, participant)
         ranks = instr.ranks(participant.rank)
         if ranks == (participant.rank,):
             return results_alone(instr, participant)
@@ -71,7 +71,9 @@ class Meeting:
             while arrival.results is None:
                 self._raise_failure()
                 if len(self._waiting) + len(self._ended) == self.count:
-                    raise self._diagnosis()
+                    problem = why_stuck(self._waiting)
+                    assert problem is not None, "ranks wait that have all met"
+                    raise problem
                 self._condition.wait()
         return arrival.results
 
@@ -92,14 +94,14 @@ class Meeting:
         if self._failure is not None:
             raise GivenUp from self._failure
 
-    def _complete(self, last: _Arrival) -> None:
+    def _complete(self, last: Arrival) -> None:
         """Compute for all participants if `last` was the one that was missing."""
         ranks = last.instr.ranks(last.participant.rank)
         present = [self._waiting.get(rank) for rank in ranks]
         arrivals = [each for each in present if each is not None and each.key == last.key]
         if len(arrivals) < len(ranks):
             return
-        if found := _disagreement(arrivals):
+        if found := disagreement(arrivals):
             raise found
         participants = [each.participant for each in arrivals]
         results = type(last.instr).compute(participants)
@@ -108,30 +110,34 @@ class Meeting:
             del self._waiting[each.participant.rank]
         self._condition.notify_all()
 
-    def _diagnosis(self) -> CompileError:
-        """Why the first rank that waits cannot go on."""
-        for rank, arrival in sorted(self._waiting.items()):
-            for other in arrival.instr.ranks(rank):
-                met = self._waiting.get(other)
-                if met is not None and met.key != arrival.key:
-                    return _disagreeing(arrival, met, _difference(arrival, met))
-                if met is None:
-                    return RankMissing(
-                        rank=rank,
-                        call=arrival.instr.mnemonic(),
-                        place=_place(arrival.instr.loc),
-                        other=other,
-                        why="its run has ended",
-                        loc=arrival.instr.loc,
-                    )
-        raise AssertionError("ranks wait that have all met")
+
+def why_stuck(waiting: Mapping[int, Arrival], unknown: Collection[int] = ()) -> CompileError | None:
+    """Why the first rank that waits cannot go on, where none can.
+
+    None where all wait for ranks of which it is `unknown` what comes next.
+    """
+    for rank, arrival in sorted(waiting.items()):
+        for other in arrival.instr.ranks(rank):
+            met = waiting.get(other)
+            if met is not None and met.key != arrival.key:
+                return _disagreeing(arrival, met, _difference(arrival, met))
+            if met is None and other not in unknown:
+                return RankMissing(
+                    rank=rank,
+                    call=arrival.instr.mnemonic(),
+                    place=_place(arrival.instr.loc),
+                    other=other,
+                    why="its run has ended",
+                    loc=arrival.instr.loc,
+                )
+    return None
 
 
 def _place(loc: Loc) -> str:
     return f" ({loc})" if str(loc) else ""
 
 
-def _disagreeing(first: _Arrival, second: _Arrival, what: str) -> RanksDisagree:
+def _disagreeing(first: Arrival, second: Arrival, what: str) -> RanksDisagree:
     return RanksDisagree(
         rank=first.participant.rank,
         call=first.instr.mnemonic(),
@@ -144,7 +150,7 @@ def _disagreeing(first: _Arrival, second: _Arrival, what: str) -> RanksDisagree:
     )
 
 
-def _difference(first: _Arrival, second: _Arrival) -> str:
+def _difference(first: Arrival, second: Arrival) -> str:
     """In what two instructions differ at which ranks wait for each other."""
     if first.instr.mnemonic() != second.instr.mnemonic():
         return "which collective comes next"
@@ -153,7 +159,7 @@ def _difference(first: _Arrival, second: _Arrival) -> str:
     return f"the group, {list(ours)} and {list(theirs)}"
 
 
-def _disagreement(arrivals: Sequence[_Arrival]) -> RanksDisagree | None:
+def disagreement(arrivals: Sequence[Arrival]) -> RanksDisagree | None:
     """The first difference in what participants of one instruction bring."""
     first = arrivals[0]
     for other in arrivals[1:]:

@@ -1,4 +1,4 @@
-"""The process of one rank: runs its program whenever it is told to. See `rank_processes`."""
+"""The process of one rank, which runs its program on demand. See `rank_processes`."""
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ from glia.sim.float32_mode import apply_precision
 from glia.sim.notifications import Notifications
 from glia.sim.order.concurrent import run_cores
 from glia.sim.policy import Policy
+from glia.sim.ranks.comparing import require_meetings
 from glia.sim.ranks.meeting import GivenUp, Meeting
 from glia.sim.run import Executor, one_blas_thread
 
@@ -42,8 +43,9 @@ def run_each_rank(
 ) -> list[dict[str, Array]]:
     """Run a program for each rank on its named inputs; they meet at their collectives.
 
-    Raises what `run_ranks` raises.
+    Raises what `run_ranks` raises; where programs cannot meet, before anything runs.
     """
+    require_meetings(programs)
     programs, inputs = apply_precision(programs, inputs, None)
     meeting = Meeting(len(programs))
     executors = [_executor(program, rank, meeting) for rank, program in enumerate(programs)]

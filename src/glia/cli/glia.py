@@ -7,7 +7,6 @@ import sys
 import warnings
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +35,7 @@ from glia.frontend.errors import FrameworkMissing
 
 if TYPE_CHECKING:
     from glia.runtime.model import Model
+    from glia.runtime.shardings import Sharding
     from glia.sim.notifications import Notifications
     from glia.sim.ranks.world import World
 
@@ -109,6 +109,16 @@ main.add_command(reduce)
     help="Ranks that run the model together.  [default: as many as it is compiled for]",
 )
 @click.option(
+    "--mesh", "mesh_text", default="", metavar="AXIS=N,...", help="How the ranks are numbered."
+)
+@click.option(
+    "--shard",
+    "shardings",
+    multiple=True,
+    metavar="NAME=AXIS,-",
+    help="A tensor given, or saved, as one array that ranks have parts of; repeat it for each.",
+)
+@click.option(
     "--processes/--threads",
     default=None,
     help="What runs the ranks.  [default: processes where they hold more than 4 GiB together]",
@@ -124,6 +134,8 @@ def run(
     save_path: str,
     device: str | None,
     ranks: int | None,
+    mesh_text: str,
+    shardings: tuple[str, ...],
     processes: bool | None,
     as_json: bool,
 ) -> None:
@@ -133,34 +145,36 @@ def run(
     outside the tolerance. An index outside of its table is warned of on stderr and does not stop
     the run; --json has them under "notifications". Tensors of a model for several ranks are those
     of all ranks, NAME, or of one, NAME@RANK. Under mpirun each process has an equal share of the
-    ranks, and the first one prints.
+    ranks, and the first one prints. With --mesh, tensors that --shard names are one array: an axis
+    of the mesh for each dimension, or several (data+model), or - for none.
 
     \b
     Examples:
       glia run model.neff --input input0=x.npy --save outputs.npz
       glia run sharded.neff --ranks 8 --input w=w.npy --input x@0=x0.npy
+      glia run sharded.neff --mesh data=2,model=4 --input x=x.npy --shard x=data,- --shard y=data
       mpirun -n 8 glia run sharded.neff --save outputs.npz
       glia run model.neff --input input0=x.npy --check expected.npz --rtol 0.01
       glia run model.neff --device adversarial
     """
     from glia.runtime.arrays import compare, read_references, save_arrays
     from glia.runtime.model import OutOfBoundAccess, load
-    from glia.runtime.rank_names import named_by_rank
+    from glia.runtime.shardings import divide_inputs, join_outputs, whole_outputs
 
     model = load(neff, device=device, ranks=ranks, rank_processes=processes)
     world = _launched_world()
     share = world.share(model.ranks) if world else range(model.ranks)
-    given, seeded = _given_by_rank(model, _read_inputs(inputs), seed, share)
-    outputs = named_by_rank([{b.name: b for b in model.outputs}] * model.ranks)
-    expected = tuple(replace(binding, name=name) for name, binding in outputs.items())
+    divided = _shardings(model, mesh_text, shardings)
+    arrays = divide_inputs(_read_inputs(inputs), divided)
+    given, seeded = _given_by_rank(model, arrays, seed, share)
     with naming_option("--check"):
-        references = read_references(check, expected) if check else {}
+        references = read_references(check, whole_outputs(model, divided)) if check else {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", OutOfBoundAccess)
         found = model.run_share_by_name(world, given) if world else model.run_ranks_by_name(given)
     if world and world.position:
         return
-    results = named_by_rank(found)
+    results = join_outputs(found, divided)
     if save_path:
         with writing(save_path):
             save_arrays(save_path, results)
@@ -180,6 +194,28 @@ def run(
         raise CheckFailed(
             count=len(differences), total=len(results), path=check, first=differences[0]
         )
+
+
+def _shardings(model: Model, mesh_text: str, given: tuple[str, ...]) -> dict[str, Sharding]:
+    """The shardings of tensors by name."""
+    from glia.runtime.shardings import mesh_of, sharding_of
+
+    mesh = mesh_of(mesh_text, model.ranks) if mesh_text else {}
+    known = {binding.name for binding in (*model.inputs, *model.outputs)}
+    found = {}
+    for text in given:
+        name, equals, axes = text.partition("=")
+        problem = ""
+        if not mesh:
+            problem = "--shard needs --mesh"
+        elif not (name and equals and axes):
+            problem = f"--shard {text!r} is not of the form NAME=AXIS,-"
+        elif name not in known:
+            problem = f"--shard {name}: there is no input or output {name!r}"
+        if problem:
+            raise BadCommandLine(problem=problem, command="glia run")
+        found[name] = sharding_of(axes, mesh)
+    return found
 
 
 def _launched_world() -> World | None:

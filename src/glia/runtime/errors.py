@@ -167,3 +167,18 @@ class BadArrayFile(CompileError):
     code = "GLIA205"
     message = "cannot use {path}: {reason}"
     help = "write it with numpy.save or numpy.savez from plain arrays, under the tensors' names"
+
+
+class BadSharding(CompileError):
+    """Arrays cannot be divided among ranks, or put together, as was asked for.
+
+    Cause: The mesh has another number of ranks than the model, a sharding names an axis that the
+        mesh has not, or a dimension does not divide by the sizes of its axes.
+    Fix: Give a mesh whose sizes multiply to the model's ranks, and shardings by its axes.
+    Example: glia run sharded.neff --mesh data=3 for a model of 8 ranks
+    """
+
+    status: ClassVar[Status] = Status.NRT_INVALID
+    code = "GLIA536"
+    message = "NRT_INVALID(2): {problem}"
+    help = "give --mesh with the model's ranks, and --shard NAME=AXIS,- with an entry a dimension"

@@ -7,7 +7,7 @@ import pytest
 from house.source import REPOSITORY
 from house.tour import blocks, printed
 
-DOCUMENTS = ("kernels.md", "programs.md", "ranks.md")
+DOCUMENTS = ("kernels.md", "programs.md", "ranks.md", "plan.md")
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)

@@ -12,7 +12,7 @@ ORDER = (
     "base", "arch", "options", "cc_flags", "isa", "graph", "frontend", "tile", "machine", "neff",
     "custom_call", "pipeline", "sim", "timing", "alternatives", "compile_report",
     "compile_messages", "cache", "compiler", "profile", "runtime", "ntff", "triage", "nki",
-    "kernels", "plugins", "conformance", "cli",
+    "kernels", "plan", "plugins", "conformance", "cli",
 )  # fmt: skip
 
 FRAMEWORKS = {"jax", "jaxlib", "torch", "torch_xla", "tensorflow", "mxnet", "flax", "sklearn"}
@@ -35,6 +35,7 @@ LAZY = {
 
 # Modules ahead that a file names as text, to import them when they are needed
 NAMED = {
+    "plan/part_process.py": "the plugin that writes parts of decoders loads where one is compiled",
     "nki/run/frameworks.py": "a plugin loads when a kernel is given what its framework traces",
     "frontend/exported_program.py": "the plugin that writes HLO loads when PyTorch has exported",
 }

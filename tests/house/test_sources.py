@@ -84,7 +84,7 @@ def test_every_target_has_a_source() -> None:
 
 
 def test_numbers_stand_in_declarations_only() -> None:
-    """In arch/ a number is an argument of Constant, Reading or a target, or a structural 0 or 1.
+    """In arch/ a number is an argument of Constant, Reading, a target or machine, or structural.
 
     How far constants may be off is said once, in SPREADS and AGREEMENT.
     """
@@ -104,7 +104,7 @@ def test_numbers_stand_in_declarations_only() -> None:
 
 
 def _declares_numbers(node: ast.AST) -> bool:
-    calls = ("Constant", "Reading", "build_arch", "build_target", "replace")
+    calls = ("Constant", "Reading", "Machine", "build_arch", "build_target", "replace")
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
         return node.func.id in calls
     if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):

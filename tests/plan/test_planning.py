@@ -14,14 +14,14 @@ from glia.arch.instances import COMPILED_TARGETS
 from glia.arch.machines import MACHINES, Machine, machine_of
 from glia.cli.glia import main
 from glia.plan import measuring, planning
+from glia.plan.decoder_shapes import Decoder, read_decoder
 from glia.plan.errors import BadShapes, NothingFits, PartFailed
 from glia.plan.exchange_times import exchange_us
 from glia.plan.measuring import Workers
 from glia.plan.parts import Measured, Part
-from glia.plan.phases import PHASES, Work, times_of
+from glia.plan.phases import PHASES, StepWork, times_of
 from glia.plan.planning import Request, make_plan, works_of
-from glia.plan.shapes import Decoder, read_decoder
-from glia.plan.splits import Split, splits_of
+from glia.plan.splits import RankDivision, splits_of
 
 SMALL = {
     "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 4,
@@ -53,7 +53,7 @@ def test_a_decoder_has_the_parameters_that_are_published(decoder: Decoder, billi
 @pytest.mark.parametrize("machine", [TRN1, TRN2])
 def test_ranks_together_hold_every_parameter(decoder: Decoder, machine: Machine) -> None:
     for split in splits_of(decoder, machine.cores):
-        work = Work(decoder, "training", 4096, split, 1, 1)
+        work = StepWork(decoder, "training", 4096, split, 1, 1)
         copies = split.data
         held = work.parameters * split.ranks / copies * (split.expert if decoder.experts else 1)
         assert split.ranks == machine.cores
@@ -62,7 +62,11 @@ def test_ranks_together_hold_every_parameter(decoder: Decoder, machine: Machine)
 
 def test_more_tensor_ranks_hold_less_each() -> None:
     held = [
-        sum(Work(LLAMA_8B, "training", 4096, Split(n, 32 // n, 1), 1, 8).known_bytes().values())
+        sum(
+            StepWork(LLAMA_8B, "training", 4096, RankDivision(n, 32 // n, 1), 1, 8)
+            .known_bytes()
+            .values()
+        )
         for n in (1, 2, 4, 8, 16, 32)
     ]
     assert held == sorted(held, reverse=True)
@@ -77,7 +81,7 @@ def test_only_what_divides_evenly_is_a_way() -> None:
 
 
 def test_groups_of_ranks_cover_all_of_them() -> None:
-    split = Split(4, 8, 2, 2)
+    split = RankDivision(4, 8, 2, 2)
     assert split.tensor_group == (0, 1, 2, 3)
     assert split.data_group == tuple(range(0, 32, 4))
     assert split.stage_group == (0, 32)
@@ -97,8 +101,8 @@ def test_more_bytes_take_longer_to_exchange(op: str, target: str) -> None:
 
 @pytest.mark.parametrize("phase", PHASES)
 def test_a_step_is_the_sum_of_what_is_in_it(phase: str) -> None:
-    decoder, split = MIXTRAL, Split(2, 4, 2, 2)
-    work = Work(decoder, phase, 1024, split, 2, 8)
+    decoder, split = MIXTRAL, RankDivision(2, 4, 2, 2)
+    work = StepWork(decoder, phase, 1024, split, 2, 8)
     found = {name: Measured(us=10.0, instructions=1, seconds=1.0) for name in work.parts()}
     times = times_of(work, found, "trn2")
     assert times.us == pytest.approx(sum(times.by_part.values()))

@@ -28,7 +28,7 @@ def test_what_is_divided_is_put_together_again(text: str) -> None:
     sharding = sharding_of(text, MESH)
     pieces = sharding.pieces(ARRAY)
     assert str(sharding) == text and len(pieces) == 4
-    np.testing.assert_array_equal(sharding.whole(pieces), ARRAY)
+    np.testing.assert_array_equal(sharding.joined_array(pieces), ARRAY)
 
 
 def test_the_last_axis_of_a_mesh_is_the_fastest() -> None:
@@ -58,7 +58,7 @@ def test_a_dimension_that_does_not_divide_is_refused() -> None:
     with pytest.raises(BadSharding, match="5 does not divide by 2"):
         Sharding(MESH, (("data",),)).pieces(np.zeros((5, 2)))
     with pytest.raises(BadSharding, match="more dimensions"):
-        Sharding(MESH, (("data",),)).whole([np.zeros(())] * 4)
+        Sharding(MESH, (("data",),)).joined_array([np.zeros(())] * 4)
 
 
 @pytest.fixture(scope="module")

@@ -29,7 +29,7 @@ from glia.cli.errors import (
 from glia.cli.guard import GuardedGroup
 from glia.cli.neuronx_cc import TARGETS
 from glia.cli.partition import partition
-from glia.cli.plan import plan
+from glia.cli.plan_command import plan
 from glia.cli.triage import bisect, reduce
 from glia.cli.values import INPUT_SEED, INPUTS, SEED, TOLERANCE, naming_option
 from glia.frontend.errors import FrameworkMissing

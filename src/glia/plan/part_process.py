@@ -84,7 +84,8 @@ def main() -> None:
     for line in sys.stdin:
         given = json.loads(line)
         found = measure(Part(**given["part"]), given["target"], given["optlevel"])
-        print(json.dumps(asdict(found)), file=answers, flush=True)
+        answers.write(json.dumps(asdict(found)) + "\n")
+        answers.flush()
 
 
 if __name__ == "__main__":

@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from glia.plan.decoder_shapes import Decoder
 from glia.plan.exchange_times import exchange_us
 from glia.plan.parts import CACHE_ROWS, MOST_TOKENS, OPTIMIZER_ELEMENTS, Measured, Part
-from glia.plan.shapes import Decoder
-from glia.plan.splits import Split
+from glia.plan.splits import RankDivision
 
 PHASES = ("training", "prefill", "decode")
 WEIGHT, GRADIENT, STATES = 2, 2, 12  # bytes: bfloat16 twice; float32 weight and two moments
@@ -18,13 +18,13 @@ _COLUMNS = 1024  # of the optimizer's program
 
 
 @dataclass(frozen=True)
-class Work:
+class StepWork:
     """A way to divide a decoder and its batch: `micro` sequences at a time, `steps` times."""
 
     decoder: Decoder
     phase: str
     sequence: int
-    split: Split
+    split: RankDivision
     micro: int
     steps: int
 
@@ -148,7 +148,7 @@ class Times:
     by_part: Mapping[str, float]
 
 
-def times_of(work: Work, found: Mapping[str, Measured], target: str) -> Times:
+def times_of(work: StepWork, found: Mapping[str, Measured], target: str) -> Times:
     """How long a step takes: its parts one after the other, and exchanges between them."""
     scale = work.tokens / min(work.tokens, MOST_TOKENS)
     layer = dict(_layer_us(work, found, scale))
@@ -173,7 +173,7 @@ def times_of(work: Work, found: Mapping[str, Measured], target: str) -> Times:
 
 
 def _layer_us(
-    work: Work, found: Mapping[str, Measured], scale: float
+    work: StepWork, found: Mapping[str, Measured], scale: float
 ) -> Iterator[tuple[str, float]]:
     """The parts of one layer, for the sequences of one turn."""
     layer, attention = found["layer"].us * scale, found["attention"].us
@@ -190,7 +190,7 @@ def _layer_us(
         yield "attention gradient", attention + again
 
 
-def _layer_exchange_us(work: Work, target: str) -> float:
+def _layer_exchange_us(work: StepWork, target: str) -> float:
     """The exchanges of one layer in one turn: sums over tensor ranks, tokens to experts and back.
 
     In training the layer is computed twice, and its gradients have as many exchanges.
@@ -205,14 +205,16 @@ def _layer_exchange_us(work: Work, target: str) -> float:
     return found
 
 
-def _hop_us(work: Work, target: str) -> float:
+def _hop_us(work: StepWork, target: str) -> float:
     """From a stage to the next, and back with the gradient."""
     row = work.tokens * work.decoder.width * WEIGHT
     passes = 2 if work.phase == "training" else 1
     return passes * exchange_us("collective_permute", work.split.stage_group, row, target)
 
 
-def _once_us(work: Work, found: Mapping[str, Measured], target: str) -> Iterator[tuple[str, float]]:
+def _once_us(
+    work: StepWork, found: Mapping[str, Measured], target: str
+) -> Iterator[tuple[str, float]]:
     """What a training step does once: gradients to their owners, update, weights to all."""
     split, share = work.split, work._heads_parameters
     ways = [(split.data_group, share), (split.same_expert_group, work._expert_parameters)]

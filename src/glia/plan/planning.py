@@ -11,11 +11,11 @@ from glia.arch.machines import Machine
 from glia.compiler import compile_graph
 from glia.graph.ir import Graph
 from glia.options import CompileOptions
+from glia.plan.decoder_shapes import Decoder
 from glia.plan.errors import NothingFits, PartFailed
 from glia.plan.measuring import Progress, Workers
 from glia.plan.parts import MOST_TOKENS, Measured
-from glia.plan.phases import Times, Work, times_of
-from glia.plan.shapes import Decoder
+from glia.plan.phases import StepWork, Times, times_of
 from glia.plan.splits import splits_of
 from glia.runtime.model import device_bytes, load
 
@@ -36,7 +36,7 @@ NOT_MODELLED = (
 class Option:
     """One way, with what one rank holds and what a step takes."""
 
-    work: Work
+    work: StepWork
     bytes_by_kind: Mapping[str, int]
     times: Times
     instructions: int
@@ -73,7 +73,7 @@ class Option:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ModelPlan:
     """The ways that fit, the one with the most tokens per second first."""
 
     decoder: Decoder
@@ -112,7 +112,9 @@ class Request:
     jobs: int = 1
 
 
-def make_plan(decoder: Decoder, machine: Machine, request: Request, progress: Progress) -> Plan:
+def make_plan(
+    decoder: Decoder, machine: Machine, request: Request, progress: Progress
+) -> ModelPlan:
     """The ways to divide a decoder that fit, of which each part was compiled and timed.
 
     Raises NothingFits, and PartFailed where no way could be timed.
@@ -139,11 +141,11 @@ def make_plan(decoder: Decoder, machine: Machine, request: Request, progress: Pr
         raise _too_large(decoder, machine, request, least.work, least.bytes)
     kept.sort(key=lambda each: (-each.tokens_per_second, each.bytes))
     taken = time.perf_counter() - started
-    return Plan(decoder, machine, request.phase, request.sequence, tuple(kept), len(every),
+    return ModelPlan(decoder, machine, request.phase, request.sequence, tuple(kept), len(every),
                 len(found), taken)  # fmt: skip
 
 
-def works_of(decoder: Decoder, machine: Machine, request: Request) -> Iterator[Work]:
+def works_of(decoder: Decoder, machine: Machine, request: Request) -> Iterator[StepWork]:
     """Every way to divide a decoder and its batch over a machine.
 
     Serving has one stage where that fits: stages would only add to the time of a token.
@@ -158,21 +160,23 @@ def works_of(decoder: Decoder, machine: Machine, request: Request) -> Iterator[W
 
 def _works(
     decoder: Decoder, machine: Machine, request: Request, *, is_staged: bool
-) -> Iterator[Work]:
-    batch = request.batch
-    if request.phase == "training":
+) -> Iterator[StepWork]:
+    phase, sequence, batch = request.phase, request.sequence, request.batch
+    if phase == "training":
         batch = batch or DEFAULT_BATCH
     for split in splits_of(decoder, machine.cores, is_staged=is_staged):
-        for micro in _MICRO[request.phase]:
+        for micro in _MICRO[phase]:
             at_once = micro * split.data
-            if request.phase != "training" and not batch:
-                yield Work(decoder, request.phase, request.sequence, split, micro, split.pipeline)
+            if not batch:
+                yield StepWork(
+                    decoder, request.phase, request.sequence, split, micro, split.pipeline
+                )
             elif batch % at_once == 0:
                 steps = batch // at_once
-                yield Work(decoder, request.phase, request.sequence, split, micro, steps)
+                yield StepWork(decoder, phase, sequence, split, micro, steps)
 
 
-def _option(work: Work, found: Mapping[str, Measured], machine: Machine) -> Option:
+def _option(work: StepWork, found: Mapping[str, Measured], machine: Machine) -> Option:
     scale = work.tokens / min(work.tokens, MOST_TOKENS)
     scratch = max(each.scratch_bytes for name, each in found.items() if name in _OF_LAYERS)
     held = work.known_bytes() | {"scratch": int(scratch * scale)}
@@ -188,7 +192,7 @@ def _option(work: Work, found: Mapping[str, Measured], machine: Machine) -> Opti
 
 
 def _nothing_fits(
-    decoder: Decoder, machine: Machine, request: Request, works: Iterable[Work]
+    decoder: Decoder, machine: Machine, request: Request, works: Iterable[StepWork]
 ) -> NothingFits:
     least = min(works, key=lambda work: sum(work.known_bytes().values()), default=None)
     if least is None:
@@ -201,7 +205,7 @@ def _nothing_fits(
 
 
 def _too_large(
-    decoder: Decoder, machine: Machine, request: Request, work: Work, needed: int
+    decoder: Decoder, machine: Machine, request: Request, work: StepWork, needed: int
 ) -> NothingFits:
     return NothingFits(
         model=decoder.name, phase=request.phase, machine=machine.name,

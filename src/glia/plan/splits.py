@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from glia.plan.shapes import Decoder
+from glia.plan.decoder_shapes import Decoder
 
 MOST_TENSOR = 64
 
 
 @dataclass(frozen=True)
-class Split:
+class RankDivision:
     """Tensor x data x pipeline ranks; experts are divided over `expert` of the data ranks.
 
     Tensor ranks are neighbours, then come data ranks, and stages of the pipeline last.
@@ -57,7 +57,7 @@ class Split:
         return f"tensor {self.tensor} data {self.data} pipeline {self.pipeline}{expert}"
 
 
-def splits_of(decoder: Decoder, ranks: int, *, is_staged: bool = True) -> Iterator[Split]:
+def splits_of(decoder: Decoder, ranks: int, *, is_staged: bool = True) -> Iterator[RankDivision]:
     """The ways to use all ranks; with one stage unless `is_staged`.
 
     Heads and feed-forward networks divide by the tensor ranks, layers by the stages, and experts by
@@ -74,7 +74,7 @@ def splits_of(decoder: Decoder, ranks: int, *, is_staged: bool = True) -> Iterat
             data = ranks // tensor // pipeline
             for expert in _divisors(data):
                 if expert == 1 or (decoder.experts and decoder.experts % expert == 0):
-                    yield Split(tensor, data, pipeline, expert)
+                    yield RankDivision(tensor, data, pipeline, expert)
 
 
 def _divisors(number: int) -> list[int]:

@@ -52,7 +52,7 @@ class Sharding:
         """The part of each rank. Raises BadSharding where a dimension cannot be divided evenly."""
         return [array[self._place(array.shape, rank)] for rank in range(self.ranks)]
 
-    def whole(self, pieces: Sequence[Array]) -> Array:
+    def joined_array(self, pieces: Sequence[Array]) -> Array:
         """The array of which these are the ranks' parts; of equal parts the first is taken."""
         shape = self.whole_shape(pieces[0].shape)
         found = np.empty(shape, pieces[0].dtype)
@@ -129,7 +129,7 @@ def join_outputs(
     """Outputs of all ranks by name: one array where there is a sharding, else NAME@RANK."""
     names = [name for name in found[0] if name in shardings]
     rest = [{n: array for n, array in each.items() if n not in names} for each in found]
-    wholes = {name: shardings[name].whole([each[name] for each in found]) for name in names}
+    wholes = {name: shardings[name].joined_array([each[name] for each in found]) for name in names}
     return wholes | named_by_rank(rest)
 
 

@@ -14,7 +14,7 @@ from glia.base.suggestions import nearest
 if TYPE_CHECKING:
     from glia.arch.machines import Machine
     from glia.plan.parts import Measured, Part
-    from glia.plan.planning import ModulePlan, Option, Plan
+    from glia.plan.planning import ModelPlan, ModulePlan, Option
 
 _PHASES = ("training", "prefill", "decode")
 
@@ -60,8 +60,8 @@ def plan(
       glia plan step.mlir --target trn2.48xlarge
     """
     from glia.frontend.registry import read_module
+    from glia.plan.decoder_shapes import read_decoder
     from glia.plan.planning import Request, make_plan, plan_module
-    from glia.plan.shapes import read_decoder
 
     machine = _machine(machine_name)
     if not model.endswith(".json"):
@@ -69,7 +69,7 @@ def plan(
         click.echo(json.dumps(found.to_dict()) if as_json else _module_text(found))
         return
     request = Request(phase, sequence, batch or 0, optlevel, jobs or os.cpu_count() or 1)
-    made = make_plan(read_decoder(Path(model)), machine, request, _tell)
+    made = make_plan(read_decoder(Path(model)), machine, request, _print_progress)
     click.echo(json.dumps(made.to_dict()) if as_json else "\n".join(_lines(made, top)))
 
 
@@ -82,12 +82,12 @@ def _machine(name: str) -> Machine:
     raise UnknownMachine(name=name, known=", ".join(MACHINES), nearest=nearest(name, MACHINES))
 
 
-def _tell(number: int, total: int, part: Part, found: Measured) -> None:
+def _print_progress(number: int, total: int, part: Part, found: Measured) -> None:
     what = found.problem or f"{found.us:,.0f} us, compiled in {found.seconds:.1f} s"
     click.echo(f"{number} of {total}: {part}: {what}", err=True)
 
 
-def _lines(plan: Plan, top: int) -> list[str]:
+def _lines(plan: ModelPlan, top: int) -> list[str]:
     from glia.plan.planning import GIB, NOT_MODELLED
 
     best, machine, decoder = plan.options[0], plan.machine, plan.decoder

@@ -61,17 +61,17 @@ class Decoder:
 def read_decoder(path: Path) -> Decoder:
     """The decoder of a config.json as Hugging Face writes it. Raises BadShapes."""
 
-    def bad(reason: str) -> BadShapes:
+    def refusal(reason: str) -> BadShapes:
         return BadShapes(path=path, reason=reason)
 
     try:
         given = json.loads(read_file(path, MOST_BYTES))
     except OSError as problem:
-        raise bad((problem.strerror or str(problem)).lower()) from problem
+        raise refusal((problem.strerror or str(problem)).lower()) from problem
     except (ValueError, RecursionError) as problem:
-        raise bad(f"it is not JSON ({problem!s:.80})") from problem
+        raise refusal(f"it is not JSON ({problem!s:.80})") from problem
     if not isinstance(given, dict):
-        raise bad("it is not a JSON object")
+        raise refusal("it is not a JSON object")
     if isinstance(given.get("text_config"), dict):
         given = given["text_config"]
 
@@ -79,14 +79,14 @@ def read_decoder(path: Path) -> Decoder:
         name = next((each for each in names if given.get(each) is not None), names[0])
         value = given.get(name, default)
         if value is None:
-            raise bad(f"it lacks {name}")
+            raise refusal(f"it lacks {name}")
         if type(value) is not int or not 0 <= value <= MOST:
-            raise bad(f"{name} is {value!r:.40}, not a number of elements")
+            raise refusal(f"{name} is {value!r:.40}, not a number of elements")
         return value
 
     decoder = _decoder(path, given, number)
     if reason := _misfit(decoder):
-        raise bad(reason)
+        raise refusal(reason)
     return decoder
 
 

@@ -18,7 +18,7 @@ from glia.plan.decoder_shapes import Decoder, read_decoder
 from glia.plan.errors import BadShapes, NothingFits, PartFailed
 from glia.plan.exchange_times import exchange_us
 from glia.plan.measuring import Workers
-from glia.plan.parts import Measured, Part
+from glia.plan.parts import Measured, ModelPart
 from glia.plan.phases import PHASES, StepWork, times_of
 from glia.plan.planning import Request, make_plan, works_of
 from glia.plan.splits import RankDivision, splits_of
@@ -39,7 +39,7 @@ def _config(folder: Path, **changes: object) -> Path:
     return path
 
 
-def _quiet(number: int, total: int, part: Part, found: Measured) -> None:
+def _quiet(number: int, total: int, part: ModelPart, found: Measured) -> None:
     assert 0 < number <= total
 
 
@@ -143,7 +143,8 @@ def test_what_does_not_fit_is_refused_with_the_nearest_way() -> None:
     with pytest.raises(NothingFits, match=r"the least that was found is \d+\.\d GiB a core of 16"):
         make_plan(LLAMA_70B, TRN1, Request("training", 4096), _quiet)
     with pytest.raises(NothingFits, match="no number of ranks divides them"):
-        make_plan(LLAMA_8B, TRN2, Request("training", 4096, batch=0x7FFF), _quiet)
+        one = Decoder("one", 64, 64, 1, 1, 1, 64, 64)
+        make_plan(one, TRN2, Request("training", 128, batch=3), _quiet)
 
 
 def test_large_models_fit_where_they_are_served() -> None:
@@ -154,7 +155,7 @@ def test_large_models_fit_where_they_are_served() -> None:
 
 
 def test_parts_that_do_not_compile_end_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(self: Workers, parts: Any, *rest: object) -> dict[Part, Measured]:
+    def fail(self: Workers, parts: Any, *rest: object) -> dict[ModelPart, Measured]:
         return {part: Measured(problem="it is refused") for part in parts}
 
     monkeypatch.setattr(Workers, "measure_all", fail)
@@ -165,7 +166,7 @@ def test_parts_that_do_not_compile_end_a_plan(monkeypatch: pytest.MonkeyPatch) -
 def test_a_process_that_ends_is_told_of_its_part(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measuring, "PROCESS", ("-c", "pass"))
     with Workers(1) as workers:
-        found = workers.measure_all([Part("head", 8, 8, 8)], "trn2", 1, _quiet)
+        found = workers.measure_all([ModelPart("head", 8, 8, 8)], "trn2", 1, _quiet)
     assert [each.problem for each in found.values()] == [
         "the process that compiled it ended with status 0"
     ]

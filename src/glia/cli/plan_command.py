@@ -13,7 +13,7 @@ from glia.base.suggestions import nearest
 
 if TYPE_CHECKING:
     from glia.arch.machines import Machine
-    from glia.plan.parts import Measured, Part
+    from glia.plan.parts import Measured, ModelPart
     from glia.plan.planning import ModelPlan, ModulePlan, Option
 
 _PHASES = ("training", "prefill", "decode")
@@ -82,7 +82,7 @@ def _machine(name: str) -> Machine:
     raise UnknownMachine(name=name, known=", ".join(MACHINES), nearest=nearest(name, MACHINES))
 
 
-def _print_progress(number: int, total: int, part: Part, found: Measured) -> None:
+def _print_progress(number: int, total: int, part: ModelPart, found: Measured) -> None:
     what = found.problem or f"{found.us:,.0f} us, compiled in {found.seconds:.1f} s"
     click.echo(f"{number} of {total}: {part}: {what}", err=True)
 

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 
-from glia.plan.parts import Measured, Part
+from glia.plan.parts import Measured, ModelPart
 
 PROCESS = ("-m", "glia.plan.part_process")  # what Python runs to compile parts
-Progress = Callable[[int, int, Part, Measured], None]
+Progress = Callable[[int, int, ModelPart, Measured], None]
 
 
 class Workers:
@@ -36,11 +36,11 @@ class Workers:
             process.communicate()
 
     def measure_all(
-        self, parts: Iterable[Part], target: str, optlevel: int, progress: Progress
-    ) -> dict[Part, Measured]:
+        self, parts: Iterable[ModelPart], target: str, optlevel: int, progress: Progress
+    ) -> dict[ModelPart, Measured]:
         """What the compiler makes of each part; `progress` is called when one is done."""
         wanted = list(dict.fromkeys(parts))
-        found: dict[Part, Measured] = {}
+        found: dict[ModelPart, Measured] = {}
         with ThreadPoolExecutor(self._jobs) as pool:
             answers = pool.map(lambda part: self._measure(part, target, optlevel), wanted)
             for number, (part, answer) in enumerate(zip(wanted, answers, strict=True), 1):
@@ -48,7 +48,7 @@ class Workers:
                 progress(number, len(wanted), part, answer)
         return found
 
-    def _measure(self, part: Part, target: str, optlevel: int) -> Measured:
+    def _measure(self, part: ModelPart, target: str, optlevel: int) -> Measured:
         process = self._idle.get() or self._start()
         asked = json.dumps({"part": asdict(part), "target": target, "optlevel": optlevel})
         line = _answer(process, asked)

@@ -21,14 +21,14 @@ from glia.kernels.flash_attention import flash_attention
 from glia.kernels.flash_attention_backward import flash_attention_backward
 from glia.neff.package import Neff
 from glia.nki.run.trace import trace
-from glia.plan.parts import Measured, Part
+from glia.plan.parts import Measured, ModelPart
 from glia.runtime.model import load
 
 WRITER = "glia.plugins.jax.decoder_parts"  # of parts as programs
 _LONGEST = 200
 
 
-def measure(part: Part, target: str, optlevel: int) -> Measured:
+def measure(part: ModelPart, target: str, optlevel: int) -> Measured:
     """Compile a part for a target and time it; of one that does not compile, why.
 
     Seconds are those of this process, whatever else the host does.
@@ -61,7 +61,7 @@ def measured(neff: Neff, seconds: float) -> Measured:
     return Measured(max(0.0, us), count, seconds, sum(scratch))
 
 
-def _traced(part: Part, target: str) -> Any:
+def _traced(part: ModelPart, target: str) -> Any:
     """The program of the library's attention, of one head of keys and values."""
     columns, rows = (1, part.heads, part.head, part.keys), (1, part.heads, part.keys, part.head)
     q, out = _empty(columns), _empty(rows)
@@ -83,7 +83,7 @@ def main() -> None:
     answers, sys.stdout = sys.stdout, sys.stderr  # what a framework prints is no answer
     for line in sys.stdin:
         given = json.loads(line)
-        found = measure(Part(**given["part"]), given["target"], given["optlevel"])
+        found = measure(ModelPart(**given["part"]), given["target"], given["optlevel"])
         answers.write(json.dumps(asdict(found)) + "\n")
         answers.flush()
 

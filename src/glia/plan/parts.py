@@ -10,7 +10,7 @@ CACHE_ROWS = 8  # heads of keys and values, of all sequences, in the attention t
 
 
 @dataclass(frozen=True)
-class Part:
+class ModelPart:
     """A part's kind and its sizes on one rank; 0 for those that it has not."""
 
     kind: str  # one of KINDS

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from glia.plan.decoder_shapes import Decoder
 from glia.plan.exchange_times import exchange_us
-from glia.plan.parts import CACHE_ROWS, MOST_TOKENS, OPTIMIZER_ELEMENTS, Measured, Part
+from glia.plan.parts import CACHE_ROWS, MOST_TOKENS, OPTIMIZER_ELEMENTS, Measured, ModelPart
 from glia.plan.splits import RankDivision
 
 PHASES = ("training", "prefill", "decode")
@@ -107,21 +107,21 @@ class StepWork:
             found["activations"] = 4 * self.tokens * row
         return found
 
-    def parts(self) -> dict[str, Part]:
+    def parts(self) -> dict[str, ModelPart]:
         """The programs that tell how long this takes, by what they stand for."""
         decoder, tensor = self.decoder, self.split.tensor
         tokens = min(self.tokens, MOST_TOKENS)
         inner = math.ceil(decoder.inner / tensor)
-        layer = Part(
+        layer = ModelPart(
             "layer", tokens, decoder.width, inner, self.heads, self.groups, decoder.head,
             experts=self.experts, chosen=decoder.chosen if self.experts else 0,
         )  # fmt: skip
-        head = Part("head", tokens, decoder.width, self.columns)
+        head = ModelPart("head", tokens, decoder.width, self.columns)
         shared = self.heads // self.groups
         keys = -(-self.sequence // _ROW) * _ROW
-        attention = Part("attention", heads=shared, head=decoder.head, keys=keys)
+        attention = ModelPart("attention", heads=shared, head=decoder.head, keys=keys)
         if self.phase == "decode":
-            cached = Part("cache attention", heads=shared * CACHE_ROWS, groups=CACHE_ROWS,
+            cached = ModelPart("cache attention", heads=shared * CACHE_ROWS, groups=CACHE_ROWS,
                           head=decoder.head, keys=keys)  # fmt: skip
             return {"layer": layer, "head": head, "attention": cached}
         found = {"layer": layer, "head": head, "attention": attention}
@@ -130,12 +130,12 @@ class StepWork:
             found["attention gradient"] = _as(attention, "attention gradient")
             found["head"] = _as(head, "head gradient")
             rows = OPTIMIZER_ELEMENTS // _COLUMNS
-            found["optimizer"] = Part("optimizer", rows, _COLUMNS)
+            found["optimizer"] = ModelPart("optimizer", rows, _COLUMNS)
         return found
 
 
-def _as(part: Part, kind: str) -> Part:
-    return Part(**{**vars(part), "kind": kind})
+def _as(part: ModelPart, kind: str) -> ModelPart:
+    return ModelPart(**{**vars(part), "kind": kind})
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from typing import Any
 
 from glia.frontend.errors import FrameworkMissing
-from glia.plan.parts import Part
+from glia.plan.parts import ModelPart
 
 
-def lowered_part(part: Part) -> Any:
+def lowered_part(part: ModelPart) -> Any:
     """The part's program as jax lowers it. Raises FrameworkMissing without jax."""
     try:
         jax = importlib.import_module("jax")
@@ -36,7 +36,7 @@ def _rotated(jax: Any, x: Any, cosine: Any, sine: Any) -> Any:
     return jax.numpy.concatenate([low * cosine - high * sine, high * cosine + low * sine], -1)
 
 
-def _layer(jax: Any, part: Part) -> tuple[Callable[..., Any], list[Any]]:
+def _layer(jax: Any, part: ModelPart) -> tuple[Callable[..., Any], list[Any]]:
     tokens, head, width = part.tokens, part.head, part.width
     rotated = (part.heads + part.groups) * head
     columns = rotated + part.groups * head
@@ -73,7 +73,7 @@ def _layer(jax: Any, part: Part) -> tuple[Callable[..., Any], list[Any]]:
     return layer, arguments + [shape(part.experts, *each) for each in matrices]
 
 
-def _layer_gradient(jax: Any, part: Part) -> tuple[Callable[..., Any], list[Any]]:
+def _layer_gradient(jax: Any, part: ModelPart) -> tuple[Callable[..., Any], list[Any]]:
     layer, arguments = _layer(jax, part)
     results = jax.eval_shape(layer, *arguments)
 
@@ -83,7 +83,7 @@ def _layer_gradient(jax: Any, part: Part) -> tuple[Callable[..., Any], list[Any]
     return gradient, [tuple(arguments), results]
 
 
-def _head(jax: Any, part: Part) -> tuple[Callable[..., Any], list[Any]]:
+def _head(jax: Any, part: ModelPart) -> tuple[Callable[..., Any], list[Any]]:
     def head(x: Any, norm: Any, words: Any) -> Any:
         return _norm(jax, x, norm) @ words
 
@@ -92,7 +92,7 @@ def _head(jax: Any, part: Part) -> tuple[Callable[..., Any], list[Any]]:
     return head, [kind(shape, "bfloat16") for shape in shapes]
 
 
-def _head_gradient(jax: Any, part: Part) -> tuple[Callable[..., Any], list[Any]]:
+def _head_gradient(jax: Any, part: ModelPart) -> tuple[Callable[..., Any], list[Any]]:
     head, arguments = _head(jax, part)
 
     def loss(x: Any, norm: Any, words: Any, wanted: Any) -> Any:
@@ -105,7 +105,7 @@ def _head_gradient(jax: Any, part: Part) -> tuple[Callable[..., Any], list[Any]]
     return jax.value_and_grad(loss, (0, 1, 2)), [*arguments, wanted]
 
 
-def _cache_attention(jax: Any, part: Part) -> tuple[Callable[..., Any], list[Any]]:
+def _cache_attention(jax: Any, part: ModelPart) -> tuple[Callable[..., Any], list[Any]]:
     rows, shared = part.groups, part.heads // part.groups
 
     def attention(q: Any, k: Any, v: Any) -> Any:
@@ -116,7 +116,7 @@ def _cache_attention(jax: Any, part: Part) -> tuple[Callable[..., Any], list[Any
     return attention, [jax.ShapeDtypeStruct((rows, shared, part.head), "bfloat16"), kept, kept]
 
 
-def _optimizer(jax: Any, part: Part) -> tuple[Callable[..., Any], list[Any]]:
+def _optimizer(jax: Any, part: ModelPart) -> tuple[Callable[..., Any], list[Any]]:
     def update(weight: Any, first: Any, second: Any, gradient: Any) -> Any:
         slope = gradient.astype("float32")
         first = 0.9 * first + 0.1 * slope

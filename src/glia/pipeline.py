@@ -333,10 +333,16 @@ PIPELINE: tuple[Pass, ...] = (
         options=("target", "distribution_strategy"),
     ),
     Pass(
+        "split_batches",
+        f"{_TILE}split_batches:split_batches",
+        makes="tile",
+        after={"expand_scalars": "it leaves the accesses of nests as they stay"},
+    ),
+    Pass(
         "merge_few_rows",
         f"{_TILE}merge_few_rows:merge_few_rows",
         makes="tile",
-        after={"expand_scalars": "it leaves the accesses of nests as they stay"},
+        after={"split_batches": "what few rows are left are those of all nests"},
     ),
     Pass(
         "fill_partitions",

@@ -56,7 +56,7 @@ BY_IDENTITY = {
     "tile/masked_columns.py": "expressions",
     "tile/nest_rewriting.py": "expressions",
     "tile/passes/expand_scalars.py": "expressions",
-    "tile/passes/live_values.py": "expressions",
+    "tile/live_values.py": "expressions",
     "tile/passes/schedule.py": "expressions",
     "tile/passes/skip_masked_blocks.py": "expressions",
     "tile/text.py": "expressions",

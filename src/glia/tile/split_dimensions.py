@@ -36,7 +36,7 @@ def _splits(program: Program) -> Mapping[str, Split]:
     for nest in program.nests():
         for access in accesses(nest):
             for d, part in enumerate(access.index):
-                length = _length(part, nest) if _is_unguarded(access, part) else 0
+                length = row_length(part, nest) if _is_unguarded(access, part) else 0
                 found.setdefault((access.buffer, d), set()).add(length)
     fixed = control_buffers(program.body)
     splits: dict[str, dict[int, int]] = {}
@@ -55,7 +55,7 @@ def _is_unguarded(access: object, part: Affine) -> bool:
     return all(guard.expression != part for guard in getattr(access, "guards", ()))
 
 
-def _length(part: Affine, nest: Nest) -> int:
+def row_length(part: Affine, nest: Nest) -> int:
     """The length of the rows that `length * row + place` sweeps; 0 for any other expression."""
     if part.constant or len(part.terms) != 2:
         return 0

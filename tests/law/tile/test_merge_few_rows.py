@@ -73,3 +73,25 @@ def test_merged_rows_keep_every_value(name: str, target: str) -> None:
     (found,) = glia.load(neff)(*_arguments())
     wanted = PROGRAMS[name][0](*_arguments())
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+def _patches(x: Any, w: Any) -> Any:
+    """Patches of images as rows of features, as vision transformers begin."""
+    found = jax.lax.conv_general_dilated(x, w, (4, 4), "VALID")
+    return found.reshape(*found.shape[:2], -1).transpose(0, 2, 1) + 1
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_rows_and_columns_of_patches_are_one_axis(target: str) -> None:
+    generator = np.random.default_rng(6)
+    x, w = (
+        generator.standard_normal(n).astype(np.float32) for n in ((2, 3, 24, 24), (20, 3, 4, 4))
+    )
+    lowered = jax.jit(_patches).lower(x, w)
+    options = CompileOptions(target=target, auto_cast="none")
+    nests = run_pipeline(read_module(lowered), options, stop_after="merge_few_rows")
+    maps = [nest for nest in nests.nests() if nest.reduction is None]
+    assert maps and all(36 in nest.extents.values() for nest in maps)
+    neff = glia.compile(lowered, target=target, verify=True, auto_cast="none", no_cache=True)
+    (found,) = glia.load(neff)(x, w)
+    np.testing.assert_allclose(found, _patches(x, w), rtol=1e-4, atol=1e-4)

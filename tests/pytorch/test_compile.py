@@ -183,7 +183,7 @@ def doubled(x: Any) -> Any:
     return out
 
 
-@nki_op("glia_tests::doubled", mutates_args=())
+@nki_op("glia_tests::doubled_with_gradient", mutates_args=())
 def doubled_operator(x: torch.Tensor) -> torch.Tensor:
     return doubled(x)
 

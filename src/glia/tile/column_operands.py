@@ -27,10 +27,16 @@ def column_axes(nest: Nest, partition: str) -> frozenset[str]:
 
 
 def _places(nest: Nest) -> dict[str, int]:
-    """How far inside each axis is: by its place in the target; reduced ones are further inside."""
+    """How far inside each axis is: by its place in the target, or that of a run-time offset.
+
+    Axes that the target does not have, as those that are reduced, are further inside.
+    """
+    index, dynamic = nest.target.index, nest.target.dynamic
+    offsets = {v: o.dimension for o in dynamic for e in o.load.index for v in e.variables}
+    kept = offsets | {name: place for place, e in enumerate(index) for name in e.variables}
     swept = [axis.name for axis in nest.reduced_axes]
-    kept = {name: place for place, e in enumerate(nest.target.index) for name in e.variables}
-    return kept | {name: len(nest.target.index) + place for place, name in enumerate(swept)}
+    swept += [axis.name for axis in nest.axes if axis.name not in {*kept, *swept}]
+    return kept | {name: len(index) + place for place, name in enumerate(swept)}
 
 
 def _columns(nest: Nest, partition: str) -> list[tuple[frozenset[str], frozenset[str]]]:

@@ -13,7 +13,7 @@ from jax import lax
 
 import glia
 from glia.base.affine import Affine
-from glia.base.dtype import F32
+from glia.base.dtype import F32, S32
 from glia.base.errors import InternalError
 from glia.compiler import run_pipeline
 from glia.frontend.registry import read_module
@@ -328,6 +328,33 @@ def test_axes_of_columns_are_outside_of_long_rows(
     body = ir.Apply("multiply", (ir.Load("x", F32, whole), factor), F32)
     axes = tuple(map(ir.Axis, "ijk", shape))
     assert column_axes(ir.Nest("scaled", axes, body, ir.Store("y", whole)), "i") == found
+
+
+def test_axes_that_choose_run_time_places_have_places_too() -> None:
+    i, j, k = map(Affine.of, "ijk")
+    body = ir.Apply("multiply", (ir.Load("x", F32, (i, j, k)), ir.Load("a", F32, (i, j))), F32)
+    axes = tuple(map(ir.Axis, "ijk", (8, 4, 512)))
+    chosen = ir.Dynamic(2, ir.Load("places", S32, (i, j, k)), 4095, clamps=False)
+    rows = ir.Store("y", (i, j, Affine()), (chosen,), "add")
+    assert column_axes(ir.Nest("rows", axes, body, rows), "i") == {"j"}
+    anywhere = ir.Store("y", (i,), (), "add")  # all of a row are added up
+    assert column_axes(ir.Nest("anywhere", axes, body, anywhere), "i") == {"j"}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_products_with_columns_are_scattered_along_long_rows(target: str) -> None:
+    def scattered(x: Any, factor: Any, places: Any) -> Any:
+        rows = jnp.zeros((3, 4, 700), jnp.float32)
+        i, j = jnp.arange(3)[:, None, None], jnp.arange(4)[None, :, None]
+        return rows.at[i, j, places].add(x * factor[..., None])
+
+    rng = np.random.default_rng(2)
+    x = rng.standard_normal((3, 4, 300)).astype(np.float32)
+    factor = rng.standard_normal((3, 4)).astype(np.float32)
+    places = rng.integers(0, 700, x.shape).astype(np.int32)
+    neff = glia.compile(jax.jit(scattered).lower(x, factor, places), target=target)
+    (found,) = glia.load(neff)(x, factor, places)
+    np.testing.assert_allclose(found, scattered(x, factor, places), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -27,13 +27,13 @@ class UnknownMachine(CompileError):
     """`glia plan` is asked for an instance that it does not know.
 
     Cause: The name is neither an instance type with Neuron devices nor a target.
-    Fix: Name one of those in the message.
+    Fix: Name one of those that the help line lists.
     Example: glia plan config.json --target p5.48xlarge
     """
 
     code = "GLIA542"
-    message = "there is no instance {name!r}; instances are {known}"
-    help = "did you mean {nearest}?"
+    message = "there is no instance {name!r}{nearest}"
+    help = "instances are {known}; the name of a target is one chip of it"
 
 
 class NothingFits(CompileError):

@@ -177,16 +177,7 @@ def nki_library(
     from glia.conformance.nki_library.settings import SuiteSettings
 
     settings = SuiteSettings(Path(repo).resolve(), target, marks, seconds, large, limit, compiled)
-    outcomes = []
-    for outcome in _with_progress(run_all(settings, only)):
-        outcomes.append(outcome)
-        if not as_json and outcome.status in (*tests.FAULTS, tests.SLOW):
-            click.echo(_line(outcome))
-    if as_json:
-        counts = Counter(outcome.status for outcome in outcomes)
-        click.echo(json.dumps({"counts": counts, "tests": [asdict(each) for each in outcomes]}))
-    else:
-        click.echo("\n".join([*tests.table(outcomes), *tests.reasons(outcomes)]))
+    outcomes = _print_tests(run_all(settings, only), as_json=as_json)
     faults = [outcome for outcome in outcomes if outcome.status in tests.FAULTS]
     if faults:
         raise NotConforming(count=len(faults), total=len(outcomes), first=_line(faults[0]))
@@ -219,8 +210,22 @@ def jax_tests(
     from glia.conformance.nki_library import results as tests
 
     settings = JaxSettings(Path(repo).resolve(), cases, devices, seconds, limit)
+    outcomes = _print_tests(run_all(settings, only), as_json=as_json)
+    faults = [each for each in outcomes if each.status in (tests.MISMATCH, tests.ERROR)]
+    if faults:
+        raise NotConforming(count=len(faults), total=len(outcomes), first=_line(faults[0]))
+
+
+def _line(outcome: CaseOutcome | LibraryOutcome) -> str:
+    return f"{outcome.status:9} {outcome.target:6} {outcome.case}: {outcome.reason}"
+
+
+def _print_tests(found: Iterable[LibraryOutcome], *, as_json: bool) -> list[LibraryOutcome]:
+    """The outcomes of tests, printed: faults as they come and tables in the end, or one object."""
+    from glia.conformance.nki_library import results as tests
+
     outcomes = []
-    for outcome in _with_progress(run_all(settings, only)):
+    for outcome in _with_progress(found):
         outcomes.append(outcome)
         if not as_json and outcome.status in (*tests.FAULTS, tests.SLOW):
             click.echo(_line(outcome))
@@ -229,13 +234,7 @@ def jax_tests(
         click.echo(json.dumps({"counts": counts, "tests": [asdict(each) for each in outcomes]}))
     else:
         click.echo("\n".join([*tests.table(outcomes), *tests.reasons(outcomes)]))
-    faults = [each for each in outcomes if each.status in (tests.MISMATCH, tests.ERROR)]
-    if faults:
-        raise NotConforming(count=len(faults), total=len(outcomes), first=_line(faults[0]))
-
-
-def _line(outcome: CaseOutcome | LibraryOutcome) -> str:
-    return f"{outcome.status:9} {outcome.target:6} {outcome.case}: {outcome.reason}"
+    return outcomes
 
 
 def _with_progress(outcomes: Iterable[OutcomeT]) -> Iterator[OutcomeT]:

@@ -79,7 +79,7 @@ def test_the_faster_core_waits_for_the_slower_one_at_a_barrier() -> None:
 
 def test_the_slower_core_takes_as_long_as_alone() -> None:
     _, slow = simulate_cores([written(1), written(30)], ARCH)
-    assert slow.latency_ns == simulate_timing(written(30), ARCH).latency_ns
+    assert slow.end_ns == simulate_timing(written(30), ARCH).end_ns
     assert slow.busy_ns == simulate_timing(written(30), ARCH).busy_ns
 
 
@@ -155,7 +155,20 @@ def test_a_collective_with_a_rank_that_is_not_timed_goes_on() -> None:
 
 def test_cores_that_never_meet_are_timed_alone() -> None:
     programs = [written(1, 0), written(5, 0)]
-    assert simulate_cores(programs, ARCH) == tuple(simulate_timing(p, ARCH) for p in programs)
+    alone = tuple(simulate_timing(p, ARCH) for p in programs)
+    assert simulate_cores(programs, ARCH, lnc=1) == alone
+
+
+@pytest.mark.parametrize(("target", "is_longer"), [("trn1", False), ("trn2", True), ("trn3", True)])
+def test_a_run_on_all_cores_of_a_logical_core_takes_longer(target: str, is_longer: bool) -> None:
+    arch = get_target(target).arch
+    programs = [reducing(1), reducing(1)]
+    together = simulate_cores(programs, arch, lnc=2)
+    apart = simulate_cores(programs, arch, lnc=1)
+    for pair, one in zip(together, apart, strict=True):
+        assert pair.latency_ns == one.latency_ns + arch.logical_core_ns
+    assert (arch.logical_core_ns > 0) == is_longer
+    assert [pair.end_ns for pair in together] == [one.end_ns for one in apart]
 
 
 def test_the_rules_give_the_same_in_python() -> None:

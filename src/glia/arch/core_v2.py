@@ -107,6 +107,7 @@ CONSTANTS = {
     "unmeasured_ns": Constant(
         0, "ns", "CS 149 assignment 4: 30 us measured, 29 profiled, Trn1", "medium"
     ),
+    "logical_core_ns": Constant(0, "ns", f"{_GUIDE}: one core in each logical core", "high"),
     "peak_flops.bf16": Constant(91.75e12, "flop/s", _GUIDE, "high"),
     "peak_flops.f16": Constant(91.75e12, "flop/s", _GUIDE, "high"),
     "peak_flops.f8e4m3": Constant(91.75e12, "flop/s", _GUIDE, "high"),

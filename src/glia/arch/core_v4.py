@@ -28,6 +28,7 @@ _MEASURED = (
     "preamble_ns",
     "postamble_ns",
     "unmeasured_ns",
+    "logical_core_ns",
     "latency_cycles.tensor",
     "latency_cycles.vector",
     "latency_cycles.scalar",

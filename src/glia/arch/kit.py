@@ -202,6 +202,7 @@ class Arch:
     preamble_ns: float
     postamble_ns: float
     unmeasured_ns: float  # of the preamble, before what nki.benchmark measures
+    logical_core_ns: float  # what a run on all cores of a logical core takes beside its programs
     peak_flops: Mapping[str, float]  # by dtype
 
     @property

@@ -115,6 +115,9 @@ READINGS_V3: dict[str, tuple[Reading, ...]] = {
     "preamble_ns": (Reading(FUSION, 13242, 13991, "first instruction of a kernel"),),
     "postamble_ns": (Reading(FUSION, 1650, 1850, "from the last signal to the end"),),
     "unmeasured_ns": (Reading(FUSION, 4300, 9900, "profiled less measured, eight kernels"),),
+    "logical_core_ns": (
+        Reading(LIBRARY, 5200, 7600, "four times of quantised rows, two cores, beyond their work"),
+    ),
     "issue_gap_cycles.tensor": (
         Reading(OPTIMIZATION, 4, 4, "1028 cycles from one to the next for 1024"),
     ),

@@ -39,4 +39,4 @@ def exchange_us(op: str, group: tuple[int, ...], count: int, target: str) -> flo
         getattr(b, op)(srcs=(src,), dsts=(dst,), groups=(group,), **options)
     arch = get_target(target).arch
     timing = simulate_timing(b.finish(synchronise=False, is_checked=False), arch)
-    return (timing.latency_ns - timing.begin_ns - arch.postamble_ns) / 1000
+    return (timing.end_ns - timing.begin_ns) / 1000

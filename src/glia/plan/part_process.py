@@ -13,7 +13,6 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from glia.arch import get_target
 from glia.base.errors import CompileError
 from glia.compiler import compile as compile_module
 from glia.isa.operand import Memory
@@ -48,8 +47,8 @@ def measure(part: ModelPart, target: str, optlevel: int) -> Measured:
 
 def measured(neff: Neff, seconds: float) -> Measured:
     """What was made in so many seconds; without the time that each execution begins and ends in."""
-    arch = get_target(neff.target).arch
-    us = load(neff).profile().latency_us - (arch.preamble_ns + arch.postamble_ns) / 1000
+    timing = load(neff).profile().timing
+    us = (timing.end_ns - timing.begin_ns) / 1000
     program = neff.program
     bound = {binding.tile.name for binding in (*program.inputs, *program.outputs)}
     scratch = [
@@ -58,7 +57,7 @@ def measured(neff: Neff, seconds: float) -> Measured:
         if tile.memory is Memory.HBM and name not in bound
     ]
     count = sum(1 for each in neff.programs for _ in each.instructions())
-    return Measured(max(0.0, us), count, seconds, sum(scratch))
+    return Measured(us, count, seconds, sum(scratch))
 
 
 def _traced(part: ModelPart, target: str) -> Any:

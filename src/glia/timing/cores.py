@@ -135,12 +135,13 @@ def simulate_cores(
         core.rendezvous_steps(plan.columns) for core, plan in zip(cores, plans, strict=True)
     ]
     if not any(each.size for each in rendezvous_steps):
-        return tuple(
+        alone = tuple(
             simulate_timing(
                 program, arch, trace=trace, skip=skip, max_events=max_events, is_native=is_native
             )
             for program in programs
         )
+        return _as_logical_cores(alone, lnc, arch)
     for core, plan, steps in zip(cores, plans, rendezvous_steps, strict=True):
         core.machine = CoreTimer(plan, arch, {}, max_events if trace else 0, is_native=is_native)
         core.machine.stop_at(steps)
@@ -148,7 +149,18 @@ def simulate_cores(
         if skip:
             skip_repetitions(core.machine, 0 if trace else UNWATCHED)
     _run(cores)
-    return tuple(_summarized(core, arch) for core in cores)
+    return _as_logical_cores(tuple(_summarized(core, arch) for core in cores), lnc, arch)
+
+
+def _as_logical_cores(timings: tuple[Timing, ...], lnc: int, arch: Arch) -> tuple[Timing, ...]:
+    """The times of cores with what a run on several in one logical core takes besides.
+
+    Where in a run that lies is not published: it counts after the programs.
+    """
+    if lnc == 1:
+        return timings
+    more = arch.logical_core_ns
+    return tuple(replace(each, latency_ns=each.latency_ns + more) for each in timings)
 
 
 def _run(cores: Sequence[_Core]) -> None:

@@ -32,7 +32,7 @@ GROUPS = {
         "dma_software_issue_ns", "dma_hardware_issue_ns", "semaphore_ns", "semaphore_wake_ns",
     ),
     "collectives": ("collective_hop_ns", "collective_bytes_per_ns"),
-    "launch": ("preamble_ns", "postamble_ns", "unmeasured_ns"),
+    "launch": ("preamble_ns", "postamble_ns", "unmeasured_ns", "logical_core_ns"),
 }  # fmt: skip
 _RATES = ("GHz", "bytes/ns", "fraction", "elements per cycle")  # more of them is faster
 

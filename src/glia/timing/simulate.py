@@ -98,6 +98,7 @@ TIMED_CONSTANTS = (
     "preamble_ns",
     "postamble_ns",
     "unmeasured_ns",
+    "logical_core_ns",
 )
 
 

@@ -47,8 +47,7 @@ def assert_engine_busy(profile: Profile, engine: str, *, at_least: float) -> Non
 
     The time is that of the kernel: the latency without pre- and postamble.
     """
-    arch = profile.target.arch
-    span = profile.latency_us - (profile.timing.begin_ns + arch.postamble_ns) / 1000
+    span = (profile.timing.end_ns - profile.timing.begin_ns) / 1000
     assert engine in profile.engines, f"{engine!r} is none of {', '.join(profile.engines)}"
     busy = profile.engines[engine].busy_us / span
     assert busy >= at_least, (

@@ -127,18 +127,7 @@ def report_of(results: list[Result], sources: list[Found]) -> str:
         "",
     ]
     lines += source_lines(sources)
-    lines += ["", "## Collectives within an instance", ""]
-    lines += [
-        "The listings of the nccom-test guide name no instance, so each is predicted for two.",
-        "What a run takes at least differs between them by a factor of fifty (6, 10, 58, 150 and",
-        "300 us), and for one operation and number of ranks by twenty-four between releases:",
-        "it is the software's, of which nothing is documented, and not modelled. The last column",
-        "has the errors of what larger transfers take beyond the least of their listing, where",
-        "that is most of the time: the rate of the links. Only one rate was read off: 1 GiB by",
-        "two ranks.",
-        "",
-        *collective_lines(),
-    ]
+    lines += ["", *collective_lines()]
     lines += ["", "## What was fitted to what", ""]
     lines += ["Most constants are stated in a document. These were read off measurements, and so",
               "off rows above; on all other rows of the same generation the mean absolute error is",

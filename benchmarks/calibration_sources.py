@@ -12,8 +12,8 @@ import numpy as np
 from calibration_rows import Row
 
 from glia.arch import readings as names
+from glia.arch.constant import Constant
 from glia.arch.instances import TARGETS
-from glia.arch.kit import Constant
 
 PUBLICATIONS = {  # by how the source of a row begins
     "kernel optimization": names.OPTIMIZATION,

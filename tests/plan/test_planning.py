@@ -94,9 +94,11 @@ def test_groups_of_ranks_cover_all_of_them() -> None:
 )
 def test_more_bytes_take_longer_to_exchange(op: str, target: str) -> None:
     group = (0, 1, 2, 3)
-    us = [exchange_us(op, group, count, target) for count in (1 << 12, 1 << 20, 1 << 28)]
+    machine = machine_of(target)
+    assert machine
+    us = [exchange_us(op, group, count, machine) for count in (1 << 12, 1 << 20, 1 << 28)]
     assert 0 < us[0] <= us[1] < us[2]
-    assert exchange_us(op, (0,), 1 << 20, target) == 0
+    assert exchange_us(op, (0,), 1 << 20, machine) == 0
 
 
 @pytest.mark.parametrize("phase", PHASES)
@@ -104,7 +106,7 @@ def test_a_step_is_the_sum_of_what_is_in_it(phase: str) -> None:
     decoder, split = MIXTRAL, RankDivision(2, 4, 2, 2)
     work = StepWork(decoder, phase, 1024, split, 2, 8)
     found = {name: Measured(us=10.0, instructions=1, seconds=1.0) for name in work.parts()}
-    times = times_of(work, found, "trn2")
+    times = times_of(work, found, TRN2)
     assert times.us == pytest.approx(sum(times.by_part.values()))
     assert 0 < times.exchange_us < times.us and 0 < times.bubble_us < times.us
 
@@ -217,7 +219,7 @@ def test_an_unknown_instance_is_refused_with_the_nearest(tmp_path: Path) -> None
 @pytest.mark.parametrize("name", [*MACHINES, *COMPILED_TARGETS])
 def test_every_instance_has_cores_and_a_source(name: str) -> None:
     machine = machine_of(name)
-    assert machine is not None and machine.source
+    assert machine is not None and list(machine.fabric.constants())
     assert machine.cores == machine.chips * machine.target.cores_per_chip > 0
 
 

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from glia.arch import ARCHS, get_target
+from glia.arch.constant import Constant, Reading
 from glia.arch.instances import COMPILED_TARGETS
-from glia.arch.kit import Arch, Constant, Reading
+from glia.arch.kit import Arch
 from glia.machine.builder.program_builder import ProgramBuilder
 from glia.machine.ir import Program
 from glia.profile.report import profile_program

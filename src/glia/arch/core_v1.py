@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from glia.arch import core_v2
-from glia.arch.kit import Capability, Constant, build_arch, build_target
+from glia.arch import core_v2, fabrics
+from glia.arch.constant import Constant
+from glia.arch.kit import Capability, build_arch, build_target
 
 _PAGE = "Inferentia and NeuronCore-v1 hardware pages"
 _SCHEMA = "Neuron profiler schema reference"
@@ -40,11 +41,11 @@ CAPABILITIES = {
     "has_nki": Capability(False, "NKI nki.isa.nc_version: from NeuronCore-v2 on"),
 }
 
-CORE_V1 = build_arch("core_v1", 1, CONSTANTS, CAPABILITIES)
+CORE_V1 = build_arch("core_v1", 1, CONSTANTS, CAPABILITIES, fabrics.INF1)
 
 TARGETS = (
     build_target(
-        "inf1", CORE_V1, chip_hbm_gib=8, cores_per_chip=4, lncs=(1,),
+        "inf1", CORE_V1, chip_hbm_gib=8, lncs=(1,),
         source="Inferentia hardware page", is_compiled=False,
     ),
 )  # fmt: skip

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from glia.arch.kit import Capability, Constant, build_arch, build_target, with_readings
+from dataclasses import replace
+
+from glia.arch import fabrics
+from glia.arch.constant import Constant
+from glia.arch.kit import Capability, build_arch, build_target, with_readings
 from glia.arch.readings import READINGS_V2
 
 _GUIDE = "Trainium/Inferentia2 architecture guide"
@@ -13,6 +17,7 @@ _NKI = "NKI nki.isa"
 _BANDWIDTH = "DMA bandwidth guide"
 _OVERVIEW = "NKI DMA overview"
 _MATMUL = "matrix multiplication tutorial, releases 2.20 to 2.26"
+_COLLECTIVES = "intra-node collectives: algorithms by size"
 _LIMITS = "NKI nki.language.tile_size"
 _V3 = "not published for this generation; the value of NeuronCore-v3"
 
@@ -94,12 +99,12 @@ CONSTANTS = {
     "dma_transpose_sbuf_rate": Constant(0.5, "fraction", _V3, "low"),
     "dma_compute_rate": Constant(0.5, "fraction", "Trainium3 guide: before NC-v4", "medium"),
     "gpsimd_dma_bytes_per_ns": Constant(0, "bytes/ns", "Trainium2 guide: new there", "high"),
-    "collective_hop_ns": Constant(1500, "ns", "intra-node collectives: 1 to 2 us", "medium"),
+    "collective_hop_ns": Constant(2000, "ns", "intra-node collectives: 1 to 2 us", "medium"),
     "collective_bytes_per_ns": Constant(
         56.7, "bytes/ns", "nccom-test guide: 1 GiB all-reduced by 2 ranks", "low"
     ),
-    "collective_mesh_bytes": Constant(0, "bytes", "stated for Trainium2's links", "assumed"),
-    "collective_doubling_bytes": Constant(0, "bytes", "stated for Trainium2's links", "assumed"),
+    "collective_mesh_bytes": Constant(1 << 20, "bytes", _COLLECTIVES, "high"),
+    "collective_doubling_bytes": Constant(56 << 20, "bytes", _COLLECTIVES, "high"),
     "preamble_ns": Constant(13500, "ns", "profile of the exp kernel, Trn1", "medium"),
     "postamble_ns": Constant(
         4900, "ns", "profiles of the exp kernel and mamba v1, Trn1: 5.5 and 4.3 us", "medium"
@@ -138,22 +143,24 @@ CAPABILITIES = {
     "has_indirect_views": Capability(False, "NKI nki.language.NkiTensor.indirect"),
 }
 
-CORE_V2 = build_arch("core_v2", 2, with_readings(CONSTANTS, READINGS_V2), CAPABILITIES)
+CORE_V2 = build_arch(
+    "core_v2", 2, with_readings(CONSTANTS, READINGS_V2), CAPABILITIES, fabrics.TRN1
+)
 
 _TRAINIUM = "Trainium hardware page"
 _INFERENTIA2 = "Inferentia2 hardware page"
 
 TARGETS = (
     build_target(
-        "trn1", CORE_V2, chip_hbm_gib=32, cores_per_chip=2, lncs=(1,), source=_TRAINIUM,
+        "trn1", CORE_V2, chip_hbm_gib=32, lncs=(1,), source=_TRAINIUM,
         nki_names=("trn1", "gen2"),
     ),
     build_target(
-        "trn1n", CORE_V2, chip_hbm_gib=32, cores_per_chip=2, lncs=(1,), source=_TRAINIUM,
-        nki_names=("trn1n",),
+        "trn1n", replace(CORE_V2, fabric=fabrics.TRN1N), chip_hbm_gib=32, lncs=(1,),
+        source=_TRAINIUM, nki_names=("trn1n",),
     ),
     build_target(
-        "inf2", CORE_V2, chip_hbm_gib=32, cores_per_chip=2, lncs=(1,), source=_INFERENTIA2,
-        nki_names=("inf2",),
+        "inf2", replace(CORE_V2, fabric=fabrics.INF2), chip_hbm_gib=32, lncs=(1,),
+        source=_INFERENTIA2, nki_names=("inf2",),
     ),
 )  # fmt: skip

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from glia.arch import core_v2
-from glia.arch.kit import Capability, Constant, build_arch, build_target, with_readings
+from glia.arch import core_v2, fabrics
+from glia.arch.constant import Constant
+from glia.arch.kit import Capability, build_arch, build_target, with_readings
 from glia.arch.readings import READINGS_V3
 
 _GUIDE = "Trainium2 architecture guide"
@@ -11,7 +12,6 @@ _NKI = "NKI nki.isa"
 _SCHEMA = "Neuron profiler schema reference"
 _PROFILE = "published profile of the NKI matmul tutorial, Trn2"
 _OVERVIEW = "NKI DMA overview"
-_COLLECTIVES = "intra-node collectives: algorithms by size"
 _GLOSSARY = "Neuron Explorer glossary, dI/dt"
 _FUSION = "allenkchau/trainium-kernel-fusion, eight profiles, Trn2"
 
@@ -63,8 +63,6 @@ CONSTANTS = core_v2.CONSTANTS | {
     "collective_bytes_per_ns": Constant(
         103.9, "bytes/ns", "nccom-test guide: 512 MiB all-reduced by 16 ranks", "low"
     ),
-    "collective_mesh_bytes": Constant(1 << 20, "bytes", _COLLECTIVES, "high"),
-    "collective_doubling_bytes": Constant(56 << 20, "bytes", _COLLECTIVES, "high"),
     "preamble_ns": Constant(13500, "ns", _FUSION, "medium"),
     "postamble_ns": Constant(1750, "ns", _FUSION, "medium"),
     "unmeasured_ns": Constant(6700, "ns", f"{_FUSION}, less what was measured", "medium"),
@@ -93,11 +91,13 @@ CAPABILITIES = core_v2.CAPABILITIES | {
     "has_hardware_dge": Capability(True, f"{_NKI}.dma_copy"),
 }
 
-CORE_V3 = build_arch("core_v3", 3, with_readings(CONSTANTS, READINGS_V3), CAPABILITIES)
+CORE_V3 = build_arch(
+    "core_v3", 3, with_readings(CONSTANTS, READINGS_V3), CAPABILITIES, fabrics.TRN2
+)
 
 TARGETS = (
     build_target(
-        "trn2", CORE_V3, chip_hbm_gib=96, cores_per_chip=8, lncs=(2, 1),
+        "trn2", CORE_V3, chip_hbm_gib=96, lncs=(2, 1),
         source="Trainium2 hardware page; LNC 2 by default", nki_names=("trn2", "gen3"),
     ),
 )  # fmt: skip

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from glia.arch import core_v3
-from glia.arch.kit import Capability, Constant, build_arch, build_target
+from glia.arch import core_v3, fabrics
+from glia.arch.constant import Constant
+from glia.arch.kit import Capability, build_arch, build_target
 
 _GUIDE = "Trainium3 architecture guide"
 _NKI = "NKI nki.isa"
@@ -71,11 +72,11 @@ CAPABILITIES = core_v3.CAPABILITIES | {
     "has_indirect_views": Capability(True, "NKI nki.language.NkiTensor.indirect"),
 }
 
-CORE_V4 = build_arch("core_v4", 4, CONSTANTS, CAPABILITIES)
+CORE_V4 = build_arch("core_v4", 4, CONSTANTS, CAPABILITIES, fabrics.TRN3_GEN2)
 
 TARGETS = (
     build_target(
-        "trn3", CORE_V4, chip_hbm_gib=144, cores_per_chip=8, lncs=(2, 1),
+        "trn3", CORE_V4, chip_hbm_gib=144, lncs=(2, 1),
         source="Trainium3 hardware page; LNC as on Trainium2",
         nki_names=("trn3", "gen4", "trn3pre", "trn3_a0"),
     ),

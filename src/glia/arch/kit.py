@@ -7,83 +7,12 @@ instances that have it. Code elsewhere asks for a capability by name, never for 
 from __future__ import annotations
 
 import dataclasses
-import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-SPREADS = {"high": 0.0, "medium": 0.1, "low": 0.25, "assumed": 0.5}  # to each side of a value
-CONFIDENCES = tuple(SPREADS)
-AGREEMENT = 0.25  # relative: publications that differ by less give the same constant
-
-
-@dataclass(frozen=True)
-class Reading:
-    """What one publication gives for a constant, low to high, and where it does."""
-
-    publication: str
-    low: float
-    high: float
-    where: str
-
-    def __post_init__(self) -> None:
-        if not (self.publication and self.where and self.low <= self.high):
-            raise ValueError(f"reading {self} needs a publication, a place in it and an interval")
-
-    @property
-    def middle(self) -> float:
-        return statistics.mean((self.low, self.high))
-
-    def supports(self, value: float) -> bool:
-        """Whether a value lies in the interval, or misses it by no more than AGREEMENT."""
-        return self.low * (1 - AGREEMENT) <= value <= self.high * (1 + AGREEMENT)
-
-
-@dataclass(frozen=True)
-class Constant:
-    """One published (or assumed) number of the hardware.
-
-    confidence: "high" stated in text or by several measurements, "medium" one measurement or a
-    consistent inference, "low" read off one picture, "assumed" not published at all. `readings`
-    are what publications give, where it was read off measurements or they differ.
-    """
-
-    value: float
-    unit: str
-    source: str
-    confidence: str
-    readings: tuple[Reading, ...] = ()
-
-    def __post_init__(self) -> None:
-        if self.confidence not in CONFIDENCES or not self.source or not self.unit:
-            raise ValueError(f"constant {self.value} needs a unit, a source and a known confidence")
-
-    @property
-    def spread(self) -> tuple[float, float]:
-        """The least and the greatest value that can be held: of all readings, else by confidence.
-
-        What a text states and no other publication doubts is exact.
-        """
-        if self.readings:
-            low, high = (r.low for r in self.readings), (r.high for r in self.readings)
-            return min(self.value, *low), max(self.value, *high)
-        part = SPREADS[self.confidence]
-        return self.value * (1 - part), self.value * (1 + part)
-
-    def leave_out(self, publication: str) -> Constant | None:
-        """The constant as the other publications give it; None where no other does.
-
-        A value that one of them allows stays; else it is the median of what they give.
-        """
-        others = tuple(r for r in self.readings if r.publication != publication)
-        if len(others) == len(self.readings):
-            return self
-        if not others:
-            return None
-        if any(reading.low <= self.value <= reading.high for reading in others):
-            return dataclasses.replace(self, readings=others)
-        middle = statistics.median(reading.middle for reading in others)
-        return dataclasses.replace(self, value=middle, readings=others)
+from glia.arch.constant import Constant, Reading
+from glia.arch.fabric import Fabric
 
 
 @dataclass(frozen=True)
@@ -139,6 +68,7 @@ class Arch:
     constants: Mapping[str, Constant]
     capabilities: Capabilities
     capability_sources: Mapping[str, str]
+    fabric: Fabric
 
     clocks_ghz: Mapping[str, float]  # tensor vector scalar gpsimd sync base
 
@@ -258,6 +188,7 @@ def build_arch(
     generation: int,
     constants: Mapping[str, Constant],
     capabilities: Mapping[str, Capability],
+    fabric: Fabric,
 ) -> Arch:
     """An Arch from declarations; TypeError unless they name exactly its fields and capabilities."""
     values: dict[str, Any] = {}
@@ -271,10 +202,10 @@ def build_arch(
     _require_same(name, "capabilities", set(capabilities), _names_of(Capabilities))
     present = {key: each.is_present for key, each in capabilities.items()}
     sources = {key: each.source for key, each in capabilities.items()}
-    return Arch(name, generation, constants, Capabilities(**present), sources, **values)
+    return Arch(name, generation, constants, Capabilities(**present), sources, fabric, **values)
 
 
-_NO_CONSTANTS = {"name", "generation", "constants", "capabilities", "capability_sources"}
+_NO_CONSTANTS = {"name", "generation", "constants", "capabilities", "capability_sources", "fabric"}
 
 
 def _names_of(kind: type[Arch | Capabilities]) -> set[str]:
@@ -299,12 +230,15 @@ class Target:
     arch: Arch
     hbm_bytes: int
     chip_hbm_bytes: int
-    cores_per_chip: int
     default_lnc: int
     lncs: tuple[int, ...]
     source: str
     nki_names: tuple[str, ...] = ()
     is_compiled: bool = True
+
+    @property
+    def cores_per_chip(self) -> int:
+        return self.arch.fabric.ranks
 
 
 def build_target(
@@ -312,7 +246,6 @@ def build_target(
     arch: Arch,
     *,
     chip_hbm_gib: int,
-    cores_per_chip: int,
     lncs: tuple[int, ...],
     source: str,
     nki_names: tuple[str, ...] = (),
@@ -320,10 +253,8 @@ def build_target(
 ) -> Target:
     """A Target whose cores share the chip's memory evenly; the first of `lncs` is the default."""
     chip_bytes = chip_hbm_gib << _GIB_SHIFT
-    share = chip_bytes // cores_per_chip
-    return Target(
-        name, arch, share, chip_bytes, cores_per_chip, lncs[0], lncs, source, nki_names, is_compiled
-    )
+    share = chip_bytes // arch.fabric.ranks
+    return Target(name, arch, share, chip_bytes, lncs[0], lncs, source, nki_names, is_compiled)
 
 
 _GIB_SHIFT = 30

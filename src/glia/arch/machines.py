@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from glia.arch import fabrics
+from glia.arch.fabric import Fabric
 from glia.arch.instances import TARGETS, get_target
-from glia.arch.kit import Target
+from glia.arch.kit import Arch, Target
 
 
 @dataclass(frozen=True)
 class Machine:
-    """An instance type: `chips` chips of a target, connected by their links."""
+    """An instance type: chips of a target, connected by a fabric."""
 
-    name: str
+    fabric: Fabric
     target_name: str
-    chips: int
-    source: str
+
+    @property
+    def name(self) -> str:
+        return self.fabric.instance
+
+    @property
+    def chips(self) -> int:
+        return self.fabric.chips
 
     @property
     def target(self) -> Target:
@@ -23,24 +31,30 @@ class Machine:
         return get_target(self.target_name)
 
     @property
+    def arch(self) -> Arch:
+        """A core of it, which sends over its fabric."""
+        return replace(self.target.arch, fabric=self.fabric)
+
+    @property
     def cores(self) -> int:
         """Its physical cores."""
-        return self.chips * self.target.cores_per_chip
+        return self.chips * self.fabric.ranks
 
-
-_TRN1, _INF2, _TRN2 = "Trn1 architecture page", "Inf2 architecture page", "Trn2 architecture page"
 
 MACHINES = {
     each.name: each
     for each in (
-        Machine("trn1.2xlarge", "trn1", 1, _TRN1),
-        Machine("trn1.32xlarge", "trn1", 16, _TRN1),
-        Machine("trn1n.32xlarge", "trn1n", 16, _TRN1),
-        Machine("inf2.xlarge", "inf2", 1, _INF2),
-        Machine("inf2.8xlarge", "inf2", 1, _INF2),
-        Machine("inf2.24xlarge", "inf2", 6, _INF2),
-        Machine("inf2.48xlarge", "inf2", 12, _INF2),
-        Machine("trn2.48xlarge", "trn2", 16, _TRN2),
+        Machine(fabrics.TRN1_CHIP, "trn1"),
+        Machine(fabrics.TRN1, "trn1"),
+        Machine(fabrics.TRN1N, "trn1n"),
+        Machine(fabrics.INF2_SMALL, "inf2"),
+        Machine(fabrics.INF2_CHIP, "inf2"),
+        Machine(fabrics.INF2_HALF, "inf2"),
+        Machine(fabrics.INF2, "inf2"),
+        Machine(fabrics.TRN2, "trn2"),
+        Machine(fabrics.TRN2_ULTRASERVER, "trn2"),
+        Machine(fabrics.TRN3_GEN1, "trn3"),
+        Machine(fabrics.TRN3_GEN2, "trn3"),
     )
 }
 
@@ -49,4 +63,5 @@ def machine_of(name: str) -> Machine | None:
     """The instance type of a name, or one chip of a target; None where there is neither."""
     if name in MACHINES or name not in TARGETS or not TARGETS[name].is_compiled:
         return MACHINES.get(name)
-    return Machine(name, name, 1, TARGETS[name].source)
+    fabric = TARGETS[name].arch.fabric
+    return Machine(fabrics.of_chips(fabric, name, 1, fabric.network_rate), name)

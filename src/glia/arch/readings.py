@@ -6,7 +6,7 @@ are those of the pictures and tables; what was derived from them says how.
 
 from __future__ import annotations
 
-from glia.arch.kit import Reading
+from glia.arch.constant import Reading
 
 GUIDE = "Trainium/Inferentia2 architecture guide"
 PERFORMANCE = "NKI performance guide"
@@ -41,7 +41,10 @@ _RECIPROCAL = (
     Reading(TRNBLAS, 8, 17, "Vector 96 % busy in 12.8 us a strip; above 8 if nothing else ran"),
     Reading(KERNELS, 0, 2.7, "Vector busy 0.99 and 1.80 ms, if every division was compiled to it"),
 )
-_HOP = (Reading(COLLECTIVES, 1000, 2000, "1 to 2 us for each hop"),)
+_HOP = (
+    Reading(COLLECTIVES, 1000, 2000, "1 to 2 us for each hop"),
+    Reading(NCCOM, 2340, 2340, "32 ranks gather 1 KiB in 6.16 us: two hops and a transfer"),
+)
 
 READINGS_V2: dict[str, tuple[Reading, ...]] = {
     "clocks_ghz.vector": (

@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Iterator
 
 from glia.arch import ARCHS, TARGETS, Arch
+from glia.arch.machines import MACHINES
 from glia.isa import INSTRUCTIONS
 from glia.isa.activation import ACTIVATIONS
 from glia.isa.alu import ALU_OPS
@@ -176,6 +177,7 @@ def _hardware() -> Iterator[str]:
         yield f"| {target.name} | {arch} | {memory} | {target.cores_per_chip} | {lncs} |"
     for generation in ARCHS:
         yield from _constants(generation)
+    yield from _fabrics()
     yield from ("", "## Assumed numbers", "", "No public source gives these; they are worked down.")
     yield ""
     for generation in ARCHS:
@@ -184,6 +186,17 @@ def _hardware() -> Iterator[str]:
         name for name, instr in INSTRUCTIONS.items() if instr.cost_source.startswith("assumed")
     ]
     yield f"- costs of instructions: {', '.join(f'`{name}`' for name in assumed)}"
+
+
+def _fabrics() -> Iterator[str]:
+    """How the chips of each instance are connected."""
+    columns = "| instance | chips | connection | bytes/ns, one way | source | confidence |"
+    yield from ("", "## Instances", "", columns, "|---|---|---|---|---|---|")
+    for machine in MACHINES.values():
+        for name, number in machine.fabric.constants():
+            value = f"{number.value:g}" + (" ns" if number.unit == "ns" else "")
+            cells = machine.name, machine.chips, name, value, number.source, number.confidence
+            yield f"| {' | '.join(map(str, cells))} |"
 
 
 def _constants(arch: Arch) -> Iterator[str]:

@@ -6,7 +6,7 @@ from functools import cache
 from itertools import pairwise
 from typing import Any
 
-from glia.arch import get_target
+from glia.arch.machines import Machine
 from glia.machine.builder.program_builder import ProgramBuilder
 from glia.timing.simulate import simulate_timing
 
@@ -14,7 +14,7 @@ _ELEMENT = 4  # bytes
 
 
 @cache
-def exchange_us(op: str, group: tuple[int, ...], count: int, target: str) -> float:
+def exchange_us(op: str, group: tuple[int, ...], count: int, machine: Machine) -> float:
     """Microseconds from its trigger to the use of its result; `count` are the bytes of the whole.
 
     The whole is what each rank has before an all_reduce, reduce_scatter or all_to_all, and after an
@@ -23,7 +23,7 @@ def exchange_us(op: str, group: tuple[int, ...], count: int, target: str) -> flo
     ranks = len(group)
     if ranks < 2 or not count:
         return 0.0
-    b = ProgramBuilder("exchange", target=target)
+    b = ProgramBuilder("exchange", target=machine.target_name)
     part = -(-count // (_ELEMENT * ranks))
     whole = part * ranks
     takes, gives = {"all_gather": (part, whole), "reduce_scatter": (whole, part)}.get(
@@ -37,6 +37,6 @@ def exchange_us(op: str, group: tuple[int, ...], count: int, target: str) -> flo
         options: dict[str, Any] = {"op": "add"} if "reduce" in op else {}
         options |= {"collective_dim": 0} if op != "all_reduce" else {}
         getattr(b, op)(srcs=(src,), dsts=(dst,), groups=(group,), **options)
-    arch = get_target(target).arch
+    arch = machine.arch
     timing = simulate_timing(b.finish(synchronise=False, is_checked=False), arch)
     return (timing.end_ns - timing.begin_ns) / 1000

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from glia.arch.machines import Machine
 from glia.plan.decoder_shapes import Decoder
 from glia.plan.exchange_times import exchange_us
 from glia.plan.parts import CACHE_ROWS, MOST_TOKENS, OPTIMIZER_ELEMENTS, Measured, ModelPart
@@ -148,16 +149,16 @@ class Times:
     by_part: Mapping[str, float]
 
 
-def times_of(work: StepWork, found: Mapping[str, Measured], target: str) -> Times:
+def times_of(work: StepWork, found: Mapping[str, Measured], machine: Machine) -> Times:
     """How long a step takes: its parts one after the other, and exchanges between them."""
     scale = work.tokens / min(work.tokens, MOST_TOKENS)
     layer = dict(_layer_us(work, found, scale))
-    between = _layer_exchange_us(work, target)
+    between = _layer_exchange_us(work, machine)
     head = found["head"].us * scale
     if work.phase == "prefill":
         head = found["head"].us * work.micro / min(work.tokens, MOST_TOKENS)
     turns = work.steps + work.split.pipeline - 1
-    hop = _hop_us(work, target)
+    hop = _hop_us(work, machine)
     stage = work.layers * (sum(layer.values()) + between) + head + hop
     by_part = {name: turns * work.layers * us for name, us in layer.items()}
     by_part["head"] = turns * head
@@ -165,7 +166,7 @@ def times_of(work: StepWork, found: Mapping[str, Measured], target: str) -> Time
     by_part["exchanges between stages"] = turns * hop
     us = turns * stage
     if work.phase == "training":
-        once = dict(_once_us(work, found, target))
+        once = dict(_once_us(work, found, machine))
         by_part |= once
         us += sum(once.values())
     exchanged = sum(us for name, us in by_part.items() if name.startswith("exchange"))
@@ -190,38 +191,38 @@ def _layer_us(
         yield "attention gradient", attention + again
 
 
-def _layer_exchange_us(work: StepWork, target: str) -> float:
+def _layer_exchange_us(work: StepWork, machine: Machine) -> float:
     """The exchanges of one layer in one turn: sums over tensor ranks, tokens to experts and back.
 
     In training the layer is computed twice, and its gradients have as many exchanges.
     """
     row = work.tokens * work.decoder.width * WEIGHT
     passes = 3 if work.phase == "training" else 1
-    found = 2 * passes * exchange_us("all_reduce", work.split.tensor_group, row, target)
+    found = 2 * passes * exchange_us("all_reduce", work.split.tensor_group, row, machine)
     if work.split.expert > 1:
         sent = row * work.decoder.chosen
         group = work.split.expert_group
-        found += 2 * passes * exchange_us("all_to_all", group, sent, target)
+        found += 2 * passes * exchange_us("all_to_all", group, sent, machine)
     return found
 
 
-def _hop_us(work: StepWork, target: str) -> float:
+def _hop_us(work: StepWork, machine: Machine) -> float:
     """From a stage to the next, and back with the gradient."""
     row = work.tokens * work.decoder.width * WEIGHT
     passes = 2 if work.phase == "training" else 1
-    return passes * exchange_us("collective_permute", work.split.stage_group, row, target)
+    return passes * exchange_us("collective_permute", work.split.stage_group, row, machine)
 
 
 def _once_us(
-    work: StepWork, found: Mapping[str, Measured], target: str
+    work: StepWork, found: Mapping[str, Measured], machine: Machine
 ) -> Iterator[tuple[str, float]]:
     """What a training step does once: gradients to their owners, update, weights to all."""
     split, share = work.split, work._heads_parameters
     ways = [(split.data_group, share), (split.same_expert_group, work._expert_parameters)]
     us, owned = 0.0, 0
     for group, count in ways:
-        us += exchange_us("reduce_scatter", group, GRADIENT * count, target)
-        us += exchange_us("all_gather", group, WEIGHT * count, target)
+        us += exchange_us("reduce_scatter", group, GRADIENT * count, machine)
+        us += exchange_us("all_gather", group, WEIGHT * count, machine)
         owned += count // len(group)
     yield "exchange of gradients and weights", us
     yield "optimizer", found["optimizer"].us * owned / OPTIMIZER_ELEMENTS

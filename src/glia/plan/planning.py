@@ -180,7 +180,7 @@ def _option(work: StepWork, found: Mapping[str, Measured], machine: Machine) -> 
     scale = work.tokens / min(work.tokens, MOST_TOKENS)
     scratch = max(each.scratch_bytes for name, each in found.items() if name in _OF_LAYERS)
     held = work.known_bytes() | {"scratch": int(scratch * scale)}
-    times = times_of(work, found, machine.target_name)
+    times = times_of(work, found, machine)
     count = {name: work.layers if name in _OF_LAYERS else 1 for name in found}
     return Option(
         work,

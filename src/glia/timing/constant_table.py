@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from glia.arch import ARCHS
-from glia.arch.kit import Constant, Reading
+from glia.arch.constant import Constant, Reading
 from glia.timing.simulate import TIMED_CONSTANTS
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from glia.arch import ARCHS
+from glia.arch import TARGETS
 from glia.isa.kit import ENGINES, Instr
 from glia.machine.columns.table import Columns, InstructionSpan, columns_of
 from glia.machine.columns.value_numbering import Array
@@ -173,7 +173,7 @@ def make_plan(program: Program, arch: Arch) -> TimingPlan:
             return plan
     plan = _make_plan(program, arch)
     is_small = len(plan.columns.instructions) <= MAX_CACHED_STEPS
-    if is_small and any(arch is own for own in ARCHS):
+    if is_small and any(arch is own.arch for own in TARGETS.values()):
         cached.append((arch, plan))
     return plan
 

@@ -45,17 +45,17 @@ def test_a_missing_or_unknown_constant_is_refused() -> None:
     constants = dict(V2.constants)
     del constants["psum_banks"]
     with pytest.raises(TypeError, match="psum_banks"):
-        build_arch("core_v2", 2, constants, core_v2.CAPABILITIES)
+        build_arch("core_v2", 2, constants, core_v2.CAPABILITIES, V2.fabric)
     with pytest.raises(TypeError, match="warp_size"):
         more = {**V2.constants, "warp_size": V2.constants["psum_banks"]}
-        build_arch("core_v2", 2, more, core_v2.CAPABILITIES)
+        build_arch("core_v2", 2, more, core_v2.CAPABILITIES, V2.fabric)
 
 
 def test_a_missing_or_unknown_capability_is_refused() -> None:
     capabilities = dict(core_v2.CAPABILITIES)
     capabilities["has_wings"] = capabilities.pop("has_nki")
     with pytest.raises(TypeError, match=r"has_nki.*has_wings"):
-        build_arch("core_v2", 2, V2.constants, capabilities)
+        build_arch("core_v2", 2, V2.constants, capabilities, V2.fabric)
     with pytest.raises(ValueError, match="source"):
         Capability(True, "")
 

@@ -6,14 +6,21 @@ group's list, which is the order of pieces in gathered and scattered tensors.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
 from glia.base.dtype import U32
 from glia.base.errors import Unspecified
+from glia.isa.collective_steps import (
+    TravelTime,
+    Ways,
+    direct_time,
+    exchange_time,
+    gathering_time,
+)
 from glia.isa.examples import hbm
 from glia.isa.instructions.dma import ISSUERS, OutOfBounds, Transfer, priority_holds
 from glia.isa.kit import Array, Rule, reads, updates, writes
@@ -117,10 +124,10 @@ class Collective(CrossCoreInstr, Transfer, engine="gpsimd", is_abstract=True):
 
     hints: ClassVar = ("priority",)
     takes_packed: ClassVar[tuple[str, ...]] = ("srcs", "dsts")
-    passes: ClassVar[int] = 1  # how often the data goes through the group
+    passes: ClassVar[int] = 1  # how often pieces are gathered, or sums scattered
     cost_source = (
-        "intra-node collectives: hops of mesh, recursive doubling and KangaRing by size; before "
-        "generation 3 a ring"
+        "collectives within and between nodes: steps of mesh, recursive doubling, KangaRing and "
+        "ring by size, over the links of the instance"
     )
 
     def ranks(self, rank: int) -> tuple[int, ...]:
@@ -131,31 +138,18 @@ class Collective(CrossCoreInstr, Transfer, engine="gpsimd", is_abstract=True):
 
     def transfer_nanoseconds(self, arch: Arch) -> float:
         """The bytes through the DMA engines or the links, whichever is slower, and the hops."""
-        ranks = max((len(group) for group in self.groups), default=1)
-        sent = self.passes * (ranks - 1) / ranks * self.moved_bytes()
-        return _between_ranks(self, arch, sent, self.hops(ranks, arch))
-
-    def hops(self, ranks: int, arch: Arch) -> int:
-        """How many hops follow each other, of the algorithm that serves this size."""
-        if ranks < 2:
-            return 0
-        size = self.moved_bytes()
-        if size < arch.collective_mesh_bytes:
-            return min(2, self.passes * (ranks - 1))
-        if size < arch.collective_doubling_bytes:
-            return self.passes * math.ceil(math.log2(ranks))
-        if arch.collective_doubling_bytes:  # only every other rank is on the way
-            return self.passes * math.ceil(ranks / 2)
-        return self.passes * (ranks - 1)
+        step = gathering_time(self.moved_bytes(), self.groups, arch)
+        once = TravelTime(self.passes * step.ns, self.passes * step.ns_per_byte)
+        return _between_ranks(self, arch, once)
 
 
-def _between_ranks(i: Transfer, arch: Arch, sent: float, hops: int) -> float:
-    """A transfer, what links need longer for the bytes `sent` than engines and HBM, and hops."""
+def _between_ranks(i: Transfer, arch: Arch, steps: TravelTime) -> float:
+    """A transfer, what its steps need longer for bytes than engines and HBM, and their hops."""
     in_hbm = sum(p.bytes for p in i.moved() if p.memory is Memory.HBM)
     engines = i.moved_bytes() / (arch.dma_bytes_per_ns * arch.dma_engines)
     own = max(engines, in_hbm / arch.hbm_bytes_per_ns)
-    longer = max(0.0, sent / arch.collective_bytes_per_ns - own)
-    return Transfer.transfer_nanoseconds(i, arch) + longer + hops * arch.collective_hop_ns
+    longer = max(0.0, i.moved_bytes() * steps.ns_per_byte - own)
+    return Transfer.transfer_nanoseconds(i, arch) + longer + steps.ns
 
 
 def reduced(op: str, arrays: Sequence[Array]) -> Array:
@@ -326,7 +320,15 @@ class ReduceScatter(Collective):
         )
 
 
-class AllToAll(Collective):
+class _Exchanging(Collective, is_abstract=True):
+    """Base of collectives in which every rank has other data for each of its group."""
+
+    def transfer_nanoseconds(self, arch: Arch) -> float:
+        """One hop, in which every rank sends to all others."""
+        return _between_ranks(self, arch, exchange_time(self.groups, Ways.of(arch)))
+
+
+class AllToAll(_Exchanging):
     """Rank number i of a group gets piece i of every rank's src, in the order of ranks.
 
     Pieces are equal parts along `collective_dim`.
@@ -369,15 +371,7 @@ class AllToAll(Collective):
         )
 
 
-class _OneHop(Transfer, is_abstract=True):
-    """Base of collectives in which every rank sends to at most one other."""
-
-    def transfer_nanoseconds(self, arch: Arch) -> float:
-        """One hop of the bytes."""
-        return _between_ranks(self, arch, self.moved_bytes(), 1)
-
-
-class CollectivePermute(CrossCoreInstr, _OneHop, engine="gpsimd", engines=ISSUERS):
+class CollectivePermute(CrossCoreInstr, Transfer, engine="gpsimd", engines=ISSUERS):
     """For each pair (source, target) of ranks: the target's dst takes the source's src."""
 
     srcs: tuple[Pattern, ...] = reads("HBM", several=True)
@@ -407,6 +401,10 @@ class CollectivePermute(CrossCoreInstr, _OneHop, engine="gpsimd", engines=ISSUER
 
     def topic(self) -> tuple[object, ...]:
         return (self.mnemonic(), self.source_target_pairs)
+
+    def transfer_nanoseconds(self, arch: Arch) -> float:
+        """One hop of the bytes."""
+        return _between_ranks(self, arch, direct_time(self.source_target_pairs, Ways.of(arch)))
 
     @staticmethod
     def compute(participants: Sequence[Participant]) -> Results:
@@ -455,10 +453,15 @@ def _ring_forwarded(participants: Sequence[Participant], bring: Callable[..., Ar
     return _results_of_each(participants, received)
 
 
-class _PassingOn(_OneHop, Collective, is_abstract=True):
+class _PassingOn(Collective, is_abstract=True):
     """Base of collectives in which ranks send to their successors in a ring."""
 
     assumed: ClassVar = (RING_ORDER,)
+
+    def transfer_nanoseconds(self, arch: Arch) -> float:
+        """One hop of the bytes."""
+        pairs = tuple(pair for group in self.groups for pair in pairwise([*group, group[0]]))
+        return _between_ranks(self, arch, direct_time(pairs, Ways.of(arch)))
 
 
 class CollectivePermuteImplicit(_PassingOn):
@@ -647,7 +650,7 @@ class AllGatherV(VaryingCollective):
         )
 
 
-class AllToAllV(VaryingCollective):
+class AllToAllV(_Exchanging, VaryingCollective):
     """Every rank sends a piece of its src to each rank of its group; sizes vary by pair.
 
     Column i of the metadata is about rank number i of the group.

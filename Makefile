@@ -29,7 +29,7 @@ test: $(READY)  ## the test suite, a process for each core
 
 test-torch: $(TORCH_READY)  ## the tests with PyTorch, in an environment of their own
 	$(TORCH_BIN)/python -m pytest --numprocesses auto --dist worksteal tests/pytorch \
-		tests/cli/test_cli_conformance.py::test_the_cpu_stands_in_for_the_device_of_native_pytorch
+		tests/cli/test_cli_conformance.py::test_scripts_run_on_the_device_of_native_pytorch
 
 nightly-torch: $(TORCH_READY)  ## the tests with PyTorch that take longer
 	$(TORCH_BIN)/python -m pytest --numprocesses auto --dist worksteal -m nightly tests/pytorch

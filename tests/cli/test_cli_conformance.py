@@ -340,7 +340,7 @@ def test_the_cpu_stands_in_for_an_xla_device_where_torch_is_there(
     assert outcome().stdout == "device cpu device cpu\n"
 
 
-def test_the_cpu_stands_in_for_the_device_of_native_pytorch(tmp_path: Path) -> None:
+def test_scripts_run_on_the_device_of_native_pytorch(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     (tmp_path / "kernels.py").write_text(INNER)
     (tmp_path / "native.py").write_text(

@@ -13,6 +13,7 @@ from glia.nki import beta1
 from glia.nki import language as nl
 from glia.nki.beta1 import language as nl1
 from glia.nki.names.errors import BadLaunch, NoDerivative, NotAnOutput, NotInNki
+from glia.plugins.torch.errors import MixedDevices
 from torch_neuronx import nki_hop, nki_jit, nki_op
 from torch_neuronx.utils import get_platform_target
 from torch_neuronx.xla_impl import ops
@@ -89,6 +90,32 @@ def test_arguments_that_a_kernel_writes_change_in_place(dtype: torch.dtype) -> N
     torch.testing.assert_close(part, torch.sin(a))
     ops.nki_jit()(add_into.function)[2](a, a, part)
     assert torch.equal(part, a + a)
+
+
+@pytest.mark.parametrize("kernel", [doubled, doubled1], ids=["current", "beta1"])
+@pytest.mark.parametrize("core", [0, 1])
+def test_tensors_on_a_core_give_results_on_it(kernel: Callable[..., Any], core: int) -> None:
+    x = torch.arange(8.0).reshape(2, 4).bfloat16()
+    found = kernel(x.to(f"neuron:{core}"))
+    assert (found.device, found.dtype) == (torch.device("neuron", core), torch.bfloat16)
+    assert torch.equal(found.cpu(), 2 * x)
+
+
+def test_a_kernel_writes_the_memory_of_tensors_on_the_device() -> None:
+    a = torch.ones(4, 4, device="neuron")
+    whole = torch.zeros(8, 8, device="neuron")
+    assert add_into[2](a, a, whole[::2, 1::2]) is None
+    assert torch.equal(whole.cpu()[::2, 1::2], torch.full((4, 4), 2.0)) and whole.sum() == 32
+
+
+def test_a_simulation_of_tensors_on_the_device_gives_tensors_of_the_host() -> None:
+    found = nki.simulate(doubled)(torch.ones(2, 4, device="neuron"))
+    assert torch.equal(found, torch.full((2, 4), 2.0))
+
+
+def test_tensors_of_two_devices_are_refused() -> None:
+    with pytest.raises(MixedDevices, match="sin_into is called with tensors on cpu and neuron:0"):
+        sin_into(torch.ones(4, 4, device="neuron"), torch.ones(4, 4))
 
 
 def test_a_wrapped_kernel_is_called_by_name_and_on_a_grid() -> None:

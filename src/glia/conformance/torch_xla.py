@@ -1,22 +1,18 @@
-"""Stand-ins for torch_xla and for the device neuron of native PyTorch: both map to the CPU.
+"""A stand-in for torch_xla, whose device is the CPU.
 
-Scripts of the public repositories make tensors on the XLA device, or on the device neuron, and
-pass them to kernels. Where PyTorch has neither, they are on the CPU.
+Scripts of the public repositories make tensors on the XLA device and pass them to kernels.
 """
 
 from __future__ import annotations
 
-import ast
-import contextlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
 import sys
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-DEVICE = "neuron"
 PACKAGE = "torch_xla"
 NAMES = (PACKAGE, "torch_xla.core", "torch_xla.core.xla_model", "torch_xla.runtime")
 
@@ -50,27 +46,3 @@ def _cpu(*_: Any, **__: Any) -> Any:
 
 def _do_nothing(*_: Any, **__: Any) -> None:
     """Synchronization, which CPU tensors do not need."""
-
-
-@contextlib.contextmanager
-def neuron_is_cpu(tree: ast.Module) -> Iterator[None]:
-    """Replace the device neuron by the CPU in calls of PyTorch, if the file names it."""
-    named = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
-    if DEVICE not in named or importlib.util.find_spec("torch") is None:
-        yield
-        return
-    base = importlib.import_module("torch.overrides").TorchFunctionMode
-
-    class OnCpu(base):  # type: ignore[misc, valid-type]
-        def __torch_function__(
-            self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-        ) -> Any:
-            named = {name: _cpu_for_neuron(value) for name, value in (kwargs or {}).items()}
-            return function(*map(_cpu_for_neuron, args), **named)
-
-    with OnCpu():
-        yield
-
-
-def _cpu_for_neuron(value: Any) -> Any:
-    return "cpu" if isinstance(value, str) and value == DEVICE else value

@@ -31,7 +31,6 @@ from glia.conformance.load import (
 )
 from glia.conformance.outcome import Outcome, classify_failure, failure_outcome
 from glia.conformance.page_recipes import RECIPES, kernels_of_page
-from glia.conformance.torch_xla import neuron_is_cpu
 from glia.conformance.tutorial_recipes import Trial
 from glia.nki.beta1 import jit as beta1_jit
 from glia.nki.beta1.run.launch import Kernel as Beta1Kernel
@@ -273,7 +272,6 @@ def _run_script(path: Path, tree: ast.Module, generation: str) -> Outcome | None
         with (
             _monitoring(tree, reached) as monitor,
             mock.patch.object(sys, "argv", [str(path)]),
-            neuron_is_cpu(tree),
         ):
             runpy.run_path(str(path), run_name="__main__")
     except (Exception, SystemExit) as problem:

@@ -34,8 +34,8 @@ def framework_of(value: Any) -> str | None:
 def framework_call(kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
     """The framework's own way to call a kernel with these arguments; None for plain arrays.
 
-    It applies where JAX traces a function, and to PyTorch tensors without contents or with
-    gradients.
+    It applies where JAX traces a function, and to PyTorch tensors without contents, with
+    gradients or on the device neuron.
     """
     given = list(leaves([args, kwargs]))
     if any(_is_traced(each) for each in given):
@@ -54,12 +54,17 @@ def _needs_torch_operation(value: Any) -> bool:
     if framework_of(value) != "torch":
         return False
     asks = value.requires_grad and sys.modules["torch"].is_grad_enabled()
-    return asks or is_empty(value)
+    return asks or is_empty(value) or is_on_neuron(value)
 
 
 def is_empty(tensor: Any) -> bool:
     """Whether a tensor of PyTorch is a meta or fake tensor, without contents."""
     return tensor.is_meta or type(tensor).__name__ == "FakeTensor"
+
+
+def is_on_neuron(tensor: Any) -> bool:
+    """Whether a tensor of PyTorch is on the device neuron."""
+    return bool(tensor.device.type == "neuron")
 
 
 def outside_torch_compile(function: Function) -> Function:
@@ -113,7 +118,8 @@ def to_numpy(value: Any) -> np.ndarray:
     """The contents as a NumPy array, that of a PyTorch tensor sharing its memory."""
     framework = framework_of(value)
     if framework == "torch":
-        return _from_torch(value.detach())
+        host = importlib.import_module(TORCH_KERNELS).as_host if is_on_neuron(value) else None
+        return _from_torch(host(value.detach()) if host else value.detach())
     if framework == "jax" and _is_traced(value):
         feature = (
             "an array that JAX traces (call the kernel itself there, not measured or simulated)"

@@ -1,4 +1,4 @@
-"""Kernels as operations of PyTorch, on tensors in host memory and on fake and meta tensors."""
+"""Kernels as operations of PyTorch, on tensors with contents and on fake and meta tensors."""
 
 from __future__ import annotations
 
@@ -16,8 +16,16 @@ from glia.neff.package import Neff
 from glia.nki.names.dtypes import DTYPES, dtype_name
 from glia.nki.names.errors import NoDerivative
 from glia.nki.names.targets import model_target, platform_target
-from glia.nki.run.frameworks import framework_of, is_empty, leaves, map_leaves, torch_dtype
+from glia.nki.run.frameworks import (
+    framework_of,
+    is_empty,
+    is_on_neuron,
+    leaves,
+    map_leaves,
+    torch_dtype,
+)
 from glia.nki.run.launch import bind, flatten_outputs, restore_structure
+from glia.plugins.torch.device.device_memory import as_host, check_devices, on_device
 
 OPERATORS: dict[Any, Callable[..., Any]] = {}
 """The function of each operation that `nki_op` has made: what it computes, kernels and all."""
@@ -45,19 +53,28 @@ def nki_op(name: str, function: Callable[..., Any] | None = None, /, **options: 
 def call(kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The results of a kernel; without contents where an argument has none.
 
-    They join the autograd graph of the arguments, so that a gradient through the kernel raises
-    NoDerivative.
+    They are on the device of the arguments, whose memory the kernel reads and writes, and join the
+    autograd graph of these, so that a gradient through the kernel raises NoDerivative. MixedDevices
+    for arguments on several devices.
     """
     given = [each for each in leaves([args, kwargs]) if framework_of(each) == "torch"]
     if any(is_empty(each) for each in given):
         return _without_contents(kernel, args, kwargs, given[0].device)
-    args, kwargs = _tensors_mapped([args, kwargs], torch.Tensor.detach)
+    check_devices(kernel.__name__, given)
+    args, kwargs = _tensors_mapped([args, kwargs], _host_contents)
     returned = kernel(*args, **kwargs)
+    core = next((each.device.index or 0 for each in given if is_on_neuron(each)), None)
+    results = flatten_outputs(returned, wrote=True)
+    if core is not None:
+        results = [on_device(each, core) for each in results]
     differentiated = [each for each in given if each.requires_grad]
-    values = _KernelFunction.apply(
-        kernel.__name__, flatten_outputs(returned, wrote=True), *differentiated
-    )
+    values = _KernelFunction.apply(kernel.__name__, results, *differentiated)
     return restore_structure(returned, list(values or ()))
+
+
+def _host_contents(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor without its gradient, in the host's view of its memory."""
+    return as_host(tensor.detach()) if is_on_neuron(tensor) else tensor.detach()
 
 
 class _KernelFunction(torch.autograd.Function):  # type: ignore[misc]  # no types of torch

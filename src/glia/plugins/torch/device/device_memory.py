@@ -7,7 +7,6 @@ DLPack: what PyTorch exports from one device it imports for the other, with the 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import torch
 
@@ -60,8 +59,8 @@ def checked_index(device: torch.device | str | int | None) -> int:
     return index
 
 
-def check_devices(operator: Any, tensors: Iterable[torch.Tensor]) -> None:
-    """Raise MixedDevices unless all tensors but numbers and indices are on one core."""
+def check_devices(operator: str, tensors: Iterable[torch.Tensor]) -> None:
+    """Raise MixedDevices unless all tensors but numbers are on one core."""
     devices = {str(t.device) for t in tensors if t.dim() or is_on_device(t)}
-    if len(devices) > 1 and "index" not in operator.__name__:
+    if len(devices) > 1:
         raise MixedDevices(operator=operator, devices=" and ".join(sorted(devices)))

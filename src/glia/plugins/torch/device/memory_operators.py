@@ -41,7 +41,7 @@ def _moving(operator: Any) -> Callable[..., Any]:
 
     def moved(first: Any, *rest: Any, **kwargs: Any) -> Any:
         if isinstance(first, list):
-            check_devices(operator, first)
+            check_devices(str(operator), first)
         found = operator(_for_host(first), *map(_for_host, rest), **kwargs)
         if is_written:
             return first

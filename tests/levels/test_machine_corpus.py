@@ -9,11 +9,9 @@ import pytest
 from jax import lax
 
 import glia
-from glia.arch.instances import TARGETS
+from glia.arch.instances import COMPILED_TARGETS
 from support.corpus import PROGRAMS, Program, assert_close, hlo_bytes
 from support.isa_bench import CHAINED, assert_agree
-
-COMPILED_TARGETS = [name for name in TARGETS if name != "inf1"]
 
 
 def _run(program: Program, target: str, **options: Any) -> list[np.ndarray]:

@@ -19,7 +19,7 @@ import glia.sim.host.library as library
 import glia.sim.host.product_code as product_code
 import glia.sim.watchdog as watchdog
 from glia.arch import get_target
-from glia.arch.instances import TARGETS
+from glia.arch.instances import COMPILED_TARGETS
 from glia.base.affine import Affine
 from glia.base.dtype import BF16, F32
 from glia.base.errors import InternalError
@@ -284,7 +284,7 @@ def test_what_is_summed_and_arrays_that_a_meaning_makes_have_machine_code() -> N
     assert_agree(host.run(bench.contents), run(program, bench.contents))
 
 
-@pytest.mark.parametrize("target", [name for name in TARGETS if name != "inf1"])
+@pytest.mark.parametrize("target", COMPILED_TARGETS)
 def test_a_decision_that_depends_on_data_is_made_for_each_run(target: str) -> None:
     """Before generation 3 a transpose spreads infinities over a row, which is decided by data."""
     bench = Bench(8, starts=(0,), is_on_host=False)

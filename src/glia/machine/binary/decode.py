@@ -15,7 +15,7 @@ from glia.base.affine import Affine
 from glia.base.dtype import DEVICE_DTYPES, DType
 from glia.base.loc import Loc
 from glia.isa.kit import INSTRUCTIONS, Instr
-from glia.isa.operand import Pattern, Signal, Tile, Wait
+from glia.isa.operand import Memory, Pattern, Signal, Tile, Wait
 from glia.machine.binary.bytestream import ByteReader
 from glia.machine.binary.encode import (
     MEMORIES,
@@ -125,7 +125,8 @@ class _Decoder:
         name = self._text(source)
         memory = MEMORIES[source.index(len(MEMORIES), "memory")]
         tile = Tile(name, memory, self._dtype(source), source.extent(), source.extent())
-        if not 0 < tile.bytes <= MAXIMUM_TILE_BYTES:
+        is_filled = tile.bytes > 0 or memory is Memory.HBM  # where tensors without elements are
+        if not is_filled or tile.bytes > MAXIMUM_TILE_BYTES:
             source.fail(f"tile {name!r} has {tile.bytes} bytes")
         return tile
 

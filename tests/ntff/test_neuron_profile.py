@@ -53,6 +53,33 @@ def test_every_nth_execution_leaves_a_trace_and_its_summary_is_one_line_of_json(
     assert metrics["total_time"] * 1e6 == pytest.approx(latency)
 
 
+def test_one_worker_of_a_collective_run_is_captured_as_the_serving_library_asks() -> None:
+    """The call and the names of files of neuronx-distributed-inference."""
+    text = succeed(
+        "capture", "-n", "file.neff", "-s", "p.ntff", "--collectives-workers-per-node", "1",
+        "--collectives-profile-id", "0", "--num-exec", "2", "--profile-nth-exec", "2",
+        "--ignore-exec-errors",
+    )  # fmt: skip
+    assert not text
+    assert [p.name for p in Path().glob("*.ntff")] == ["p_rank_0_exec_2.ntff"]
+    text = succeed(
+        "view", "-n", "file.neff", "-s", "p_rank_0_exec_2.ntff", "--output-format", "summary-json",
+        "--ignore-nc-buf-usage",
+    )  # fmt: skip
+    assert next(iter(json.loads(text).values()))["total_time"] > 0
+
+
+def test_inputs_of_a_worker_come_from_a_file() -> None:
+    x = np.linspace(-1, 1, SHAPE[0] * SHAPE[1], dtype=np.float32).reshape(SHAPE)
+    Path("x.bin").write_bytes(x.tobytes())
+    succeed("capture", "--save-output", "x", "x.bin")
+    wanted = Path("y").read_bytes()
+    Path("y").unlink()
+    Path("names.txt").write_text("x x.bin\n")
+    succeed("capture", "--save-output", "-m", "names.txt", "-r", "1")
+    assert Path("y").read_bytes() == wanted
+
+
 def test_outputs_are_saved_under_their_names_and_named_on_the_standard_output() -> None:
     x = np.linspace(-1, 1, SHAPE[0] * SHAPE[1], dtype=np.float32).reshape(SHAPE)
     Path("x.bin").write_bytes(x.tobytes())
@@ -120,6 +147,14 @@ def test_a_summary_as_text_has_a_metric_on_each_line() -> None:
         (["capture", "x", "x.npy", "x", "x.npy"], "[GLIA201] an input is given twice"),
         (["capture", "x", "p.ntff"], "[GLIA205] cannot use p.ntff: it has"),
         (["capture", "z", "x.npy"], "[GLIA501]"),
+        (["capture", "-r", "2"], "[GLIA201] --collectives-workers-per-node 2 is not available"),
+        (["capture", "-i", "1"], "[GLIA201] --collectives-profile-id 1 is not available"),
+        (["capture", "-t", "systrace"], "[GLIA201] --capture-type systrace is not available"),
+        (["capture", "--exec-mode", "async"], "[GLIA201] --exec-mode async is not available"),
+        (["capture", "-m", "none.txt"], "[GLIA201] cannot read none.txt"),
+        (["capture", "-m", "p.ntff"], "[GLIA201] p.ntff is not a text"),
+        (["capture", "-m", "two.txt"], "[GLIA201] two.txt has inputs for 2 workers"),
+        (["capture", "-m", "two.txt", "x", "x.npy"], "[GLIA201] inputs are given by"),
         (["recommend"], "[GLIA201]"),
     ],
 )
@@ -128,6 +163,7 @@ def test_a_wrong_command_line_is_refused_by_what_is_wrong_in_it(
 ) -> None:
     succeed("capture", "-s", "p.ntff")
     counter().save("other.neff")
+    Path("two.txt").write_text("x x.npy\nx x.npy\n")
     result = invoke(*arguments)
     assert result.exit_code == 1
     assert result.stderr.startswith(message), result.stderr

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from glia import __version__
+from glia.base.files import read_file
 from glia.base.output_files import writing
 from glia.cli.errors import BadCommandLine
 from glia.cli.guard import GuardedGroup, check_writable
@@ -31,13 +32,6 @@ NO_SERVER = "there is no server of pages; `glia profile --html` writes a page"
 # Options that the product documents and this command has no meaning for
 REFUSED = {
     "capture": {
-        "--collectives-workers-per-node": ONE_WORKER,
-        "--collectives-worker-count": ONE_WORKER,
-        "--collectives-worker-start-id": ONE_WORKER,
-        "--collectives-profile-id": ONE_WORKER,
-        "--multi-input": f"{ONE_WORKER}; give the inputs as NAME FILE",
-        "--capture-type": "only device profiles are captured, not the runtime's calls",
-        "--exec-mode": "executions are simulated one after another",
         "--single-io": "it makes outputs wrong to save memory of a device",
         "--io-from": "give the inputs as NAME FILE",
     },
@@ -46,16 +40,13 @@ REFUSED = {
         "--port": NO_SERVER,
         "--db-endpoint": "profiles go to files, not to a database",
         "--db-bucket": "profiles go to files, not to a database",
+        "--db-org": "profiles go to files, not to a database",
+        "--enable-memory-tracker": "`glia profile` shows what memories hold over time",
         "--terminology": "`glia explain` and the profile schema reference have the terms",
     },
 }
-SHORT = {
-    "-r": "--collectives-workers-per-node",
-    "-i": "--collectives-profile-id",
-    "-m": "--multi-input",
-    "-t": "--capture-type",
-    "-d": "--session-dir",
-}
+SHORT = {"-d": "--session-dir"}
+MOST_INPUT_NAMES = 1 << 20  # bytes of a file that names the inputs of each worker
 
 
 class ProfilerCommand(click.Command):
@@ -70,6 +61,18 @@ class ProfilerCommand(click.Command):
                 problem = f"{option} is not available: {refused[name]}"
                 raise BadCommandLine(problem=problem, command=ctx.command_path)
         return super().parse_args(ctx, args)
+
+
+def _only(*values: str, reason: str) -> Callable[[click.Context, click.Parameter, str], str]:
+    """Let an option have these values; others are refused with the reason."""
+
+    def check(context: click.Context, parameter: click.Parameter, value: str) -> str:
+        if value is not None and value not in values:
+            problem = f"{parameter.opts[-1]} {value} is not available: {reason}"
+            raise BadCommandLine(problem=problem, command=context.command_path)
+        return value
+
+    return check
 
 
 @click.group(
@@ -121,6 +124,46 @@ def main() -> None:
 @click.option(
     "--check-output-determinism", is_flag=True, help="Fail when executions give other outputs."
 )
+@click.option(
+    "-t",
+    "--capture-type",
+    default="profile",
+    callback=_only("profile", reason="only device profiles are captured, not the runtime's calls"),
+    help="What is captured: profile.",
+)
+@click.option(
+    "--exec-mode",
+    default="sync",
+    callback=_only("sync", reason="executions are simulated one after another"),
+    help="How executions follow each other: sync.",
+)
+@click.option(
+    "-r",
+    "--collectives-workers-per-node",
+    callback=_only("1", reason=ONE_WORKER),
+    help="Workers: 1. With it, _rank_0 is in the names of traces.",
+)
+@click.option(
+    "--collectives-worker-count",
+    callback=_only("1", reason=ONE_WORKER),
+    help="Workers of all nodes: 1. With it, _rank_0 is in the names of traces.",
+)
+@click.option(
+    "--collectives-worker-start-id",
+    default="0",
+    callback=_only("0", reason=ONE_WORKER),
+    help="The first worker's number: 0.",
+)
+@click.option(
+    "-i",
+    "--collectives-profile-id",
+    default="all",
+    callback=_only("all", "0", reason=ONE_WORKER),
+    help="The worker that is profiled: 0, or all.",
+)
+@click.option(
+    "-m", "--multi-input", default="", help="A file whose one line has the NAME FILE of all inputs."
+)
 @click.argument("inputs", nargs=-1, metavar="[NAME FILE]...")
 def capture(
     neff: str,
@@ -129,6 +172,7 @@ def capture(
     profile_nth_exec: int,
     disable_profile: bool,
     save_nth_output: int,
+    multi_input: str,
     inputs: tuple[str, ...],
     **flags: Any,
 ) -> None:
@@ -146,9 +190,14 @@ def capture(
     nth = 0 if disable_profile else profile_nth_exec
     if nth:
         check_writable(session_file)
+    session = Path(session_file)
+    if flags["collectives_workers_per_node"] or flags["collectives_worker_count"]:
+        session = session.with_name(f"{session.stem}_rank_0{session.suffix}")
+    if multi_input:
+        inputs = _inputs_of_worker(multi_input, inputs)
     task = Capture(
         neff=Path(neff),
-        session=Path(session_file),
+        session=session,
         inputs=_named_inputs(inputs),
         executions=num_exec or max(1, profile_nth_exec),
         nth=nth,
@@ -157,8 +206,28 @@ def capture(
         compares=flags["check_output_determinism"],
         ignores_errors=flags["ignore_exec_errors"],
     )
-    with writing(session_file):
+    with writing(session):
         task.run(click.echo)
+
+
+def _inputs_of_worker(path: str, inputs: tuple[str, ...]) -> tuple[str, ...]:
+    """The words of the one line of a file; BadCommandLine for a file of other form."""
+    problem = ""
+    lines: list[str] = []
+    try:
+        text = read_file(Path(path), MOST_INPUT_NAMES).decode()
+        lines = [line for line in text.splitlines() if line.strip()]
+    except OSError as cause:
+        problem = f"cannot read {path}: {cause.strerror}"
+    except UnicodeDecodeError:
+        problem = f"{path} is not a text of UTF-8"
+    if inputs:
+        problem = "inputs are given by --multi-input or as NAME FILE, not both"
+    elif not problem and len(lines) != 1:
+        problem = f"{path} has inputs for {len(lines)} workers: {ONE_WORKER}"
+    if problem:
+        raise BadCommandLine(problem=problem, command="neuron-profile capture")
+    return tuple(lines[0].split())
 
 
 def _named_inputs(words: tuple[str, ...]) -> dict[str, str]:
@@ -187,6 +256,11 @@ def _named_inputs(words: tuple[str, ...]) -> dict[str, str]:
 @click.option("--data-path", default=".", help="Folder that Parquet profiles are collected in.")
 @click.option("--display-name", default="", help="Name of the profile.  [default: from the hash]")
 @click.option("--ingest-only", is_flag=True, help="Write the profile and end, as is always done.")
+@click.option(
+    "--ignore-nc-buf-usage",
+    is_flag=True,
+    help="Leave out how full on-chip memories are, as is always done.",
+)
 def view(
     neff_path: str,
     session_file: str,
@@ -195,6 +269,7 @@ def view(
     data_path: str,
     display_name: str,
     ingest_only: bool,
+    ignore_nc_buf_usage: bool,
 ) -> None:
     """Show the profile of a trace: metrics, instructions, transfers.
 

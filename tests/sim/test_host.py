@@ -24,6 +24,7 @@ from glia.base.affine import Affine
 from glia.base.dtype import BF16, F32
 from glia.base.errors import InternalError
 from glia.base.native import invoke
+from glia.base.object_cache import ObjectCache
 from glia.isa.instructions.dma import DmaCopy
 from glia.isa.instructions.gpsimd import Iota
 from glia.isa.instructions.scalar import Activation
@@ -36,7 +37,6 @@ from glia.machine.ir import Binding, Loop, Program, While
 from glia.neff.package import Neff
 from glia.sim.host.host_program import HostProgram, host_report
 from glia.sim.host.library import CodeLibrary
-from glia.sim.host.object_cache import ObjectCache
 from glia.sim.host.pool import PoolCode
 from glia.sim.host.product_code import ProductCode, block_shape
 from glia.sim.host.support import HostUnsupported
@@ -198,7 +198,7 @@ import hashlib, os, sys, threading
 import numpy as np
 from support import machine_programs
 from glia.sim.host.host_program import HostProgram
-from glia.sim.host.object_cache import ObjectCache
+from glia.base.object_cache import ObjectCache
 from glia.sim.host.pool import lanes
 
 programs = [machine_programs.matmul(256, 256, 512), machine_programs.matmul(128, 384, 1024)]

@@ -15,6 +15,7 @@ import glia.sim.host.functions as functions
 import glia.sim.host.table as table
 from glia.base.affine import Affine
 from glia.base.dtype import BF16, F32, S32
+from glia.base.object_cache import ObjectCache
 from glia.isa.instructions.dma import DmaCopy
 from glia.isa.instructions.scalar import Activation
 from glia.isa.instructions.sync import RegisterMove
@@ -26,7 +27,6 @@ from glia.runtime.errors import ProgramFault, UnknownDevice
 from glia.sim.host.check.checked_run import HostDifference, run_checked
 from glia.sim.host.check.error_bounds import BoundEvaluator
 from glia.sim.host.library import CodeLibrary
-from glia.sim.host.object_cache import ObjectCache
 from glia.sim.host.traced import LoadTerm, TracedArray
 from glia.sim.policy import AccessOutOfBounds
 from glia.sim.run import run

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 STEP = 3
+LIMIT = 5
 
 
 def helper(m: SimpleNamespace, a: int, b: int) -> int:
@@ -45,6 +46,10 @@ def arithmetic(m: SimpleNamespace) -> int:
     m.lengths[3] = helper(m, a, b)
     m.lengths[4] -= a * b
     return (a < b) + (a != b) + (a in (b, STEP, 4 * b))
+
+
+def limited(m: SimpleNamespace) -> int:
+    return min(m.numbers[0], LIMIT)
 
 
 def outside(m: SimpleNamespace) -> int:

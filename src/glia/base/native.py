@@ -9,7 +9,8 @@ too: one text is both what is meant and what is fast. Integers wrap at 64 bits; 
 checked.
 
 Optimising takes LLVM five times as long as translating. What is not optimised is half as fast, and
-still tens of times as fast as Python: enough for what runs for milliseconds.
+still tens of times as fast as Python: enough for what runs for milliseconds. Object code is kept on
+disk for later processes (`base.object_cache`).
 """
 
 from __future__ import annotations
@@ -17,12 +18,15 @@ from __future__ import annotations
 import ast
 import ctypes
 import functools
+import hashlib
 import inspect
 import math
+import sys
 import textwrap
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -30,6 +34,7 @@ import numpy as np
 from llvmlite import binding, ir
 
 from glia.base.errors import InternalError
+from glia.base.object_cache import ObjectCache, cache_folder, host_machine, loaded
 
 Function = Callable[..., int]
 Records = Mapping[str, np.ndarray]
@@ -105,32 +110,49 @@ class Library:
             return int(result)
         return self.bind(record)(name)
 
+    def _object(self) -> bytes:
+        """The object code of all functions, as an earlier process kept it or made now."""
+        kept, name = ObjectCache(cache_folder([Path(__file__)])), self._name()
+        found = kept.find(name)
+        if found is None:
+            found = _compiled(_ModuleWriter(self).write(), is_optimised=self.is_optimised)
+            kept.store(name, found)
+        return found
+
+    def _name(self) -> str:
+        """A hash of what the object code depends on: texts, integers, and the record's arrays."""
+        there = vars(self.module)
+        modules = {there[name].__module__ for name in self.names}
+        found = [self.names, self.arrays, self.is_optimised]
+        found += [inspect.getsource(sys.modules[name]) for name in sorted(modules)]
+        found += [(name, each) for name, each in there.items() if isinstance(each, int)]
+        for name, each in there.items():
+            if isinstance(each, type) and issubclass(each, IntEnum):
+                found.append((name, [(member, int(each[member])) for member in each.__members__]))
+        return hashlib.sha256(repr(found).encode()).hexdigest()
+
     def _entry(self, name: str) -> Any:
         if name not in self._entries:
             with self._lock:  # a second engine would take the place, and the code, of the first
                 if self._engine is None:
-                    module = _ModuleWriter(self).write()
-                    self._engine = _build(module, is_optimised=self.is_optimised)
+                    self._engine = loaded([self._object()])
                 address = self._engine.get_function_address(name)
                 self._entries[name] = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(address)
         return self._entries[name]
 
 
-def _build(module: ir.Module, *, is_optimised: bool) -> Any:
-    """Translate a module and load it; the engine keeps the code alive."""
-    binding.initialize_native_target()
-    binding.initialize_native_asmprinter()
+def _compiled(module: ir.Module, *, is_optimised: bool) -> bytes:
+    """A module as object code."""
     level = 3 if is_optimised else 0
-    machine = binding.Target.from_default_triple().create_target_machine(opt=level)
+    machine = host_machine(level)
     parsed = binding.parse_assembly(str(module))
     parsed.verify()
     if is_optimised:
         tuning = binding.create_pipeline_tuning_options(speed_level=level)
         passes = binding.create_pass_builder(machine, tuning)
         passes.getModulePassManager().run(parsed, passes)
-    engine = binding.create_mcjit_compiler(parsed, machine)
-    engine.finalize_object()
-    return engine
+    found: bytes = machine.emit_object(parsed)
+    return found
 
 
 class _ModuleWriter:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cache
+from pathlib import Path
 from threading import Lock
 from typing import Any, Protocol
 
 from llvmlite import binding, ir
 
-from glia.sim.host.object_cache import ObjectCache, cache_folder
+from glia.base.object_cache import ObjectCache, cache_folder, host_machine, loaded
 from glia.sim.host.scalar_code import NotLowered
 
 
@@ -62,14 +63,9 @@ class CodeLibrary:
             new = {code.name: code for code in codes if code.name not in self._addresses}
             if not new:
                 return
-            machine = _target_machine()
-            engine = binding.create_mcjit_compiler(binding.parse_assembly(""), machine)
-            contents = []  # alive until they are loaded
-            for name, code in new.items():
+            for code in new.values():
                 self._write(code)
-                contents.append(self._object(name))
-                engine.add_object_file(binding.ObjectFileRef.from_data(contents[-1]))
-            engine.finalize_object()
+            engine = loaded(map(self._object, new))
             self._engines.append(engine)
             for name in new:
                 self._addresses[name] = engine.get_function_address(name)
@@ -93,7 +89,7 @@ class CodeLibrary:
 
 def _compiled(text: str) -> bytes:
     """A module as object code; it is in its final shape but for stack slots and repeats."""
-    machine = _target_machine()
+    machine = host_machine(2)
     parsed = binding.parse_assembly(text)
     passes = binding.create_new_module_pass_manager()
     passes.add_sroa_pass()
@@ -106,21 +102,6 @@ def _compiled(text: str) -> bytes:
 
 
 @cache
-def _initialised() -> None:
-    binding.initialize_native_target()
-    binding.initialize_native_asmprinter()
-
-
-def _target_machine() -> Any:
-    _initialised()
-    target = binding.Target.from_triple(binding.get_process_triple())
-    features = binding.get_host_cpu_features().flatten()
-    return target.create_target_machine(
-        cpu=binding.get_host_cpu_name(), features=features, opt=2, jit=True
-    )
-
-
-@cache
 def host_library() -> CodeLibrary:
     """The library of this process."""
-    return CodeLibrary(ObjectCache(cache_folder()))
+    return CodeLibrary(ObjectCache(cache_folder(sorted(Path(__file__).parent.glob("*.py")))))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 from typing import Any, Protocol
 
 import ml_dtypes
@@ -38,7 +39,7 @@ class DType:
     numpy: np.dtype[Any]
     packs: DType | None = None  # the dtype of the four values packed in one element
 
-    @property
+    @cached_property
     def bytes(self) -> int:
         """Bytes one element occupies in memory (narrower types are held one to a byte)."""
         return max(1, self.bits // 8)

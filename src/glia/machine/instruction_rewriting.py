@@ -55,7 +55,8 @@ def substitute_instruction(
 def replace_tiles(instruction: Instr, tiles: Mapping[str, Tile]) -> Instr:
     """One instruction with tiles replaced by name."""
     fields = dict(vars(instruction))
-    for name, value in fields.items():
+    for name in instruction.operand_declarations:
+        value = fields[name]
         if value.__class__ is Pattern:
             if value.tile.name in tiles:
                 fields[name] = _move_pattern(value, tiles)

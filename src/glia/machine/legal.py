@@ -56,8 +56,13 @@ def _has_legal_tensors(program: Program, target: Target) -> bool:
 def _tensors(program: Program, target: Target) -> Iterator[str]:
     """Violations of the rules for tiles, inputs, outputs and constants."""
     sizes = _memory_sizes(target)
+    address = program.addresses.get
     for tile in program.tiles.values():
-        yield from _tile(tile, program.addresses.get(tile.name, 0), *sizes[tile.memory])
+        limit, partitions = sizes[tile.memory]
+        at, width = address(tile.name, 0), tile.dtype.bytes
+        is_inside = 0 <= at <= limit - tile.elements * width and 1 <= tile.partitions <= partitions
+        if not is_inside or at % width:
+            yield from _tile(tile, at, limit, partitions)
     yield from _bindings(program)
     yield from _overlaps(program)
 

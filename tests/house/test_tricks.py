@@ -16,7 +16,7 @@ ALLOWED = {
     ("nki/source/definitions.py", "__dict__"): "attributes of an unknown object, none computed",
     ("runtime/borrowed.py", "ctypes"): "the structure by which DLPack describes an array",
     ("timing/registers.py", "__new__"): "members of an enumeration are given attributes",
-    ("base/native.py", "ctypes"): "compiled functions are called and given addresses",
+    ("base/machine_code/native.py", "ctypes"): "compiled functions are called and given addresses",
     ("nki/beta1/run/while_loop.py", "ctypes"): "a local variable of a running function is set",
 }
 C_ROOM = "plugins/jax/pjrt/"  # an interface of C: its structures, and the memory they point to

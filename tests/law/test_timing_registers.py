@@ -10,7 +10,7 @@ from types import ModuleType
 import pytest
 
 from glia.arch import get_target
-from glia.base.native_records import arrays_of
+from glia.base.machine_code.native_records import arrays_of
 from glia.isa.kit import ENGINES
 from glia.timing import events, producers, registers
 from glia.timing.plan import make_plan

@@ -12,7 +12,7 @@ import pytest
 
 import glia
 from glia.base.errors import CompileError
-from glia.base.native import address_of
+from glia.base.machine_code.native import address_of
 from glia.neff.package import Neff
 from glia.runtime.borrowed import borrowed, from_dlpack, is_array
 from glia.runtime.errors import UnknownDevice, UnusableInput, WrongDType, WrongInputs, WrongShape

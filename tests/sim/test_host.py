@@ -23,8 +23,8 @@ from glia.arch.instances import COMPILED_TARGETS
 from glia.base.affine import Affine
 from glia.base.dtype import BF16, F32
 from glia.base.errors import InternalError
-from glia.base.native import invoke
-from glia.base.object_cache import ObjectCache
+from glia.base.machine_code.native import invoke
+from glia.base.machine_code.object_cache import ObjectCache
 from glia.isa.instructions.dma import DmaCopy
 from glia.isa.instructions.gpsimd import Iota
 from glia.isa.instructions.scalar import Activation
@@ -198,7 +198,7 @@ import hashlib, os, sys, threading
 import numpy as np
 from support import machine_programs
 from glia.sim.host.host_program import HostProgram
-from glia.base.object_cache import ObjectCache
+from glia.base.machine_code.object_cache import ObjectCache
 from glia.sim.host.pool import lanes
 
 programs = [machine_programs.matmul(256, 256, 512), machine_programs.matmul(128, 384, 1024)]

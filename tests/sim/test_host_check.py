@@ -15,7 +15,7 @@ import glia.sim.host.functions as functions
 import glia.sim.host.table as table
 from glia.base.affine import Affine
 from glia.base.dtype import BF16, F32, S32
-from glia.base.object_cache import ObjectCache
+from glia.base.machine_code.object_cache import ObjectCache
 from glia.isa.instructions.dma import DmaCopy
 from glia.isa.instructions.scalar import Activation
 from glia.isa.instructions.sync import RegisterMove

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glia.base import native
 from glia.base.errors import InternalError
-from glia.base.native import Library
-from glia.base.object_cache import MOST_FOLDERS, VARIABLE, ObjectCache
+from glia.base.machine_code import native
+from glia.base.machine_code.native import Library
+from glia.base.machine_code.object_cache import MOST_FOLDERS, VARIABLE, ObjectCache
 from support import native_examples
 
 LIBRARY = Library(native_examples, ("helper", "collatz", "arithmetic"), ("numbers", "lengths"))

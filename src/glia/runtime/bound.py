@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from glia.base.native import address_of, array_at
+from glia.base.machine_code.native import address_of, array_at
 from glia.machine.ir import Binding
 from glia.runtime.errors import UnusableInput, WrongInputs
 from glia.runtime.model import Model, convert_input

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from glia.base.errors import CompileError, InternalError
-from glia.base.native import Library
-from glia.base.native_records import arrays_of
+from glia.base.machine_code.native import Library
+from glia.base.machine_code.native_records import arrays_of
 from glia.machine.columns.value_numbering import Array
 from glia.timing import events
 from glia.timing.errors import TimingTooLarge

@@ -1,4 +1,4 @@
-"""How time passes on one core: the rules, as functions that `base.native` compiles.
+"""How time passes on one core: the rules, as functions that `base.machine_code.native` compiles.
 
 Every engine goes through a stream of its own, in which loops stay loops. Of all engines whose next
 instruction has its counts and operands, the one that can start first is next, so that whatever

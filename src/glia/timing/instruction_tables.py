@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from glia.base.affine import Affine
-from glia.base.native import Library
-from glia.base.native_records import arrays_of
+from glia.base.machine_code.native import Library
+from glia.base.machine_code.native_records import arrays_of
 from glia.isa.kit import ENGINES
 from glia.isa.operand import Dims, Memory
 from glia.machine.columns.table import READS, AffineColumn, Columns

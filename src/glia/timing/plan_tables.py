@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from glia.base.native_records import as_words, words_of
+from glia.base.machine_code.native_records import as_words, words_of
 from glia.machine.columns.table import InstructionSpan
 from glia.machine.columns.value_numbering import Array
 from glia.timing.costs import PS, Cost, cycles_to_ps

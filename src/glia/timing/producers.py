@@ -1,4 +1,4 @@
-"""Dependences of an instruction on results of its own engine: rules that `base.native` compiles.
+"""Dependences of an instruction on results of its own engine: rules in machine code.
 
 Instructions are gone through in program order. For each tile and engine the latest writers of
 different places are remembered; a reader depends on the last that overlaps with what it reads,

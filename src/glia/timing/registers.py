@@ -1,8 +1,8 @@
 """The numbered registers of the timing model: what each word of its records means, and its unit.
 
 `timing.events` and `timing.producers` are functions over records of integer arrays, which
-`base.native` compiles to machine code. `CoreRecord` and `DependenceRecord` declare the arrays;
-the enumerations name the words of arrays that hold a different quantity in each word, and the codes
+`base.machine_code.native` compiles. `CoreRecord` and `DependenceRecord` declare the arrays; the
+enumerations name the words of arrays that hold a different quantity in each word, and the codes
 that words hold.
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Protocol
 
-from glia.base.native_records import Words, arrays_of, words
+from glia.base.machine_code.native_records import Words, arrays_of, words
 
 ENGINES = 5
 LANES = 17  # 16 DMA engines and the HBM interface; each has a clock for every queue

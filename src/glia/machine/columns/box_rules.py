@@ -1,4 +1,4 @@
-"""Whether accesses to one tile share bytes: functions that `base.native` compiles.
+"""Whether accesses to one tile share bytes: functions that `base.machine_code.native` compiles.
 
 They say what `footprint.Footprint` says of accesses that no variable moves. `m` is a record of
 accesses as `columns.extents` has them; NONE stands for an access to all of a tile.
@@ -6,7 +6,7 @@ accesses as `columns.extents` has them; NONE stands for an access to all of a ti
 
 from __future__ import annotations
 
-from glia.base.native_records import Words, words
+from glia.base.machine_code.native_records import Words, words
 
 NONE = -1
 FUNCTIONS = ("may_overlap", "interleave", "extent_modulo", "covers")

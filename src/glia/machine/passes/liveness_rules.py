@@ -1,11 +1,11 @@
-"""A backward pass over the accesses to each tile, as functions that `base.native` compiles.
+"""A backward pass over the accesses to each tile, as functions in machine code.
 
 `m` is the record that `machine.passes.tile_liveness` makes.
 """
 
 from __future__ import annotations
 
-from glia.base.native_records import Words, words
+from glia.base.machine_code.native_records import Words, words
 from glia.machine.columns import box_rules
 from glia.machine.columns.box_rules import (  # noqa: F401 - compiled with the functions here
     NONE,

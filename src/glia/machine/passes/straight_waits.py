@@ -8,8 +8,8 @@ import numpy as np
 
 from glia.base.affine import Affine
 from glia.base.fast_objects import from_fields
-from glia.base.native import Library
-from glia.base.native_records import arrays_of, as_words
+from glia.base.machine_code.native import Library
+from glia.base.machine_code.native_records import arrays_of, as_words
 from glia.isa.instructions.sync import Barrier
 from glia.isa.kit import ENGINES, Instr
 from glia.isa.operand import Memory, Signal, Wait

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from glia.base.native import Library
-from glia.base.native_records import arrays_of, as_words
+from glia.base.machine_code.native import Library
+from glia.base.machine_code.native_records import arrays_of, as_words
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory
 from glia.isa.rendezvous import CrossCoreInstr

@@ -1,4 +1,4 @@
-"""The waits of a program without control flow: functions that `base.native` compiles.
+"""The waits of a program without control flow: functions that `base.machine_code.native` compiles.
 
 They find what `insert_semaphores` finds for any program: for every instruction, the counts of other
 streams that it waits for. `m` is the record that `machine.passes.straight_waits` makes.
@@ -6,7 +6,7 @@ streams that it waits for. `m` is the record that `machine.passes.straight_waits
 
 from __future__ import annotations
 
-from glia.base.native_records import Words, words
+from glia.base.machine_code.native_records import Words, words
 from glia.machine.columns import box_rules
 from glia.machine.columns.box_rules import (  # noqa: F401 - compiled with the functions here
     NONE,

@@ -1,4 +1,4 @@
-"""Dependences between the instructions of a straight line: functions that `base.native` compiles.
+"""Dependences between the instructions of a straight line: functions in machine code.
 
 Every instruction depends on the earlier ones that touch what it touches, if one of the two writes.
 What a write covers it replaces: who comes later depends on the write, which depends on the others.
@@ -7,7 +7,7 @@ What a write covers it replaces: who comes later depends on the write, which dep
 
 from __future__ import annotations
 
-from glia.base.native_records import Words, words
+from glia.base.machine_code.native_records import Words, words
 from glia.machine.columns import box_rules
 from glia.machine.columns.box_rules import (  # noqa: F401 - compiled with the functions here
     NONE,

@@ -1,4 +1,4 @@
-"""List scheduling of a straight line on in-order engines: functions that `base.native` compiles.
+"""List scheduling of a straight line on in-order engines: functions in machine code.
 
 Engines and DMA queues take time as `timing.events` says, in its words and units, with the waits
 that dependences need. Of the instructions that are near the oldest one left, and depend on nothing
@@ -9,7 +9,7 @@ every engine has its next instruction only. Times are picoseconds. `m` is the re
 
 from __future__ import annotations
 
-from glia.base.native_records import Words, words
+from glia.base.machine_code.native_records import Words, words
 from glia.nki.back_end.dependence_rules import COMPLETE, VISIBLE
 from glia.timing.events import serve_lane
 from glia.timing.registers import ENGINES, LANES, CostKind, Engine, RunParameter

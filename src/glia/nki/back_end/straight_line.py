@@ -10,8 +10,8 @@ from itertools import pairwise
 import numpy as np
 
 from glia.arch import Arch
-from glia.base.native import Library
-from glia.base.native_records import arrays_of, as_words, words_of
+from glia.base.machine_code.native import Library
+from glia.base.machine_code.native_records import arrays_of, as_words, words_of
 from glia.isa.instructions.sync import Barrier
 from glia.isa.kit import ENGINES, is_register
 from glia.isa.operand import Memory, Tile, usable_bytes_per_partition

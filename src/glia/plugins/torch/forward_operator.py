@@ -12,7 +12,7 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 import glia
-from glia.base.native import address_of
+from glia.base.machine_code.native import address_of
 from glia.neff.package import Neff
 from glia.plugins.torch.device.device_memory import as_host, is_on_device, on_device
 from glia.plugins.torch.errors import UnusableTrace, WrongTraceInputs

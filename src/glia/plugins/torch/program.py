@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 import glia
-from glia.base.native import address_of
+from glia.base.machine_code.native import address_of
 from glia.neff.package import Neff
 from glia.plugins.torch.device.device_memory import NAME, on_device
 from glia.plugins.torch.lowering import HloProgram, Output, fresh_seed

@@ -19,7 +19,7 @@ import glia.sim.host.steps as steps
 from glia.arch import get_target
 from glia.base.dtype import from_numpy
 from glia.base.errors import InternalError
-from glia.base.native import Library, address_of, array_at
+from glia.base.machine_code.native import Library, address_of, array_at
 from glia.isa.kit import Instr, is_register
 from glia.isa.operand import Tile
 from glia.machine.ir import Binding, Program

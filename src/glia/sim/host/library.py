@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from llvmlite import binding, ir
 
-from glia.base.object_cache import ObjectCache, cache_folder, host_machine, loaded
+from glia.base.machine_code.object_cache import ObjectCache, cache_folder, host_machine, loaded
 from glia.sim.host.scalar_code import NotLowered
 
 

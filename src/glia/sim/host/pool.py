@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from llvmlite import binding, ir
 
-from glia.base.native import address_of, invoke
+from glia.base.machine_code.native import address_of, invoke
 from glia.sim.host.library import host_library
 from glia.sim.host.loops import BYTES, PART, pointer, word_at
 from glia.sim.host.scalar_code import WORD, Value

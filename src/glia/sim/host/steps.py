@@ -1,4 +1,4 @@
-"""The loop that runs a table of calls: in the part of Python that `base/native.py` compiles.
+"""The loop that runs a table of calls: in the Python of `machine_code.native`.
 
 `code` holds operations, each a kind and its operands. Addresses that depend on loops or registers
 are computed and checked here; what has no machine code, or fails a check, is handed back to Python
@@ -10,7 +10,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Protocol
 
-from glia.base.native import invoke
+from glia.base.machine_code.native import invoke
 
 NAMES = ("run", "_begin", "_call", "_hand_over", "_control", "_while", "_affine", "_addresses")
 ARRAYS = ("code", "variables", "known", "words", "bases", "iterations", "state", "moving")

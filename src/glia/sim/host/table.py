@@ -11,7 +11,7 @@ import numpy as np
 
 from glia.arch import Arch
 from glia.base.affine import Affine
-from glia.base.native import address_of
+from glia.base.machine_code.native import address_of
 from glia.isa.kit import Instr, register_variable
 from glia.isa.operand import Memory, Pattern, Tile, reach
 from glia.machine.ir import Block, Branch, Loop, Statement, While, walk

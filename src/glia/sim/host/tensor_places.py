@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from glia.base.dtype import PRED
-from glia.base.native import address_of, copy_bytes
+from glia.base.machine_code.native import address_of, copy_bytes
 from glia.isa.operand import Tile
 from glia.machine.ir import Binding, Program, walk
 from glia.sim.memory import Memories

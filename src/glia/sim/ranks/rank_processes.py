@@ -18,7 +18,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from glia.base.native import address_of
+from glia.base.machine_code.native import address_of
 from glia.machine.ir import Program
 from glia.neff.package import Neff
 from glia.sim.host.pool import VARIABLE, lanes

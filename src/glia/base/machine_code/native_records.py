@@ -1,4 +1,4 @@
-"""Declarations of the records of integer arrays that functions of `base.native` work on."""
+"""Declarations of the records of integer arrays that functions in machine code work on."""
 
 from __future__ import annotations
 

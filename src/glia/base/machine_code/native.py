@@ -10,7 +10,7 @@ checked.
 
 Optimising takes LLVM five times as long as translating. What is not optimised is half as fast, and
 still tens of times as fast as Python: enough for what runs for milliseconds. Object code is kept on
-disk for later processes (`base.object_cache`).
+disk for later processes (`base.machine_code.object_cache`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ import numpy as np
 from llvmlite import binding, ir
 
 from glia.base.errors import InternalError
-from glia.base.object_cache import ObjectCache, cache_folder, host_machine, loaded
+from glia.base.machine_code.object_cache import ObjectCache, cache_folder, host_machine, loaded
 
 Function = Callable[..., int]
 Records = Mapping[str, np.ndarray]

@@ -284,6 +284,11 @@ class NestScheduler:
         if not self._is_resident(nest.target.buffer, row_dim(nest.target.index, rows)):
             result = BufferAccess(nest.target.buffer, nest.target.index)
             moves += self._access_cost(nest, result, rows, tiles)
+        moves += sum(
+            self._access_cost(nest, BufferAccess(load.buffer, load.index), rows, tiles)
+            for load in _all_loads(nest)
+            if load not in operands
+        )
         later = self._reader_costs(nest.target.buffer, nest.target.index, rows)
         lanes = min(PARTITIONS, extents.get(rows, 1))
         results = math.prod(axis.extent for axis in nest.parallel_axes)

@@ -143,9 +143,68 @@ def expert_parallel(width: int, hidden: int, tokens: int) -> Sharded:
     )  # fmt: skip
 
 
+def pieces_of_sums(width: int, hidden: int, rows: int) -> Sharded:
+    """A layer of which each rank keeps rows: it gathers all, and takes its own of the sums."""
+    columns, depth = P(None, "r"), P("r")
+    own = rows // RANKS
+
+    def local(x, up, down):  # type: ignore[no-untyped-def]
+        every = lax.all_gather(x, "r", axis=0, tiled=True)
+        total = lax.psum(jax.nn.silu(_norm(every) @ up) @ down, "r")
+        return x + lax.dynamic_slice_in_dim(total, lax.axis_index("r") * own, own)
+
+    return Sharded(
+        "pieces of sums", f"{width}, {hidden}, {rows} rows", "llm-training", local,
+        (P("r"), columns, depth), P("r"), ((rows, width), (width, hidden), (hidden, width)),
+    )  # fmt: skip
+
+
+def accumulated(width: int, rows: int, batches: int = 4) -> Sharded:
+    """Slopes of a layer, summed over ranks for each of several batches, and added up."""
+
+    def local(x, w):  # type: ignore[no-untyped-def]
+        def step(batch, total):  # type: ignore[no-untyped-def]
+            own = lax.dynamic_index_in_dim(x[0], batch, keepdims=False)
+            slope = jax.grad(lambda w: jnp.mean(jnp.tanh(own @ w).astype(jnp.float32)))(w)
+            return total + lax.psum(slope.astype(jnp.float32), "r") / RANKS
+
+        return lax.fori_loop(0, batches, step, jnp.zeros(w.shape, jnp.float32))
+
+    return Sharded(
+        "slopes of batches", f"{batches} times {rows} rows, {width}", "llm-training", local,
+        (P("r"), P()), P(), ((RANKS, batches, rows, width), (width, width)),
+    )  # fmt: skip
+
+
+def gathered_in_a_loop(width: int, rows: int, batches: int = 4) -> Sharded:
+    """Batches that all go through one layer, whose weights are gathered for each."""
+
+    def local(x, w):  # type: ignore[no-untyped-def]
+        def step(_, state):  # type: ignore[no-untyped-def]
+            return jnp.tanh(state @ lax.all_gather(w, "r", axis=0, tiled=True))
+
+        return lax.fori_loop(0, batches, step, x[0])
+
+    return Sharded(
+        "weights in a loop", f"{batches} times {rows} rows, {width}", "llm-training", local,
+        (P("r"), P("r")), P("r"), ((RANKS, rows, width), (width, width)),
+    )  # fmt: skip
+
+
+def moved_programs() -> Iterator[Sharded]:
+    """Programs that exchange more, or more often, than they must."""
+    for width, hidden, rows in ((1024, 2816, 256), (2048, 5632, 512)):
+        yield pieces_of_sums(width, hidden, rows)
+    for width, rows in ((512, 128), (1024, 256)):
+        yield accumulated(width, rows)
+        yield gathered_in_a_loop(width, rows)
+
+
 def programs() -> Iterator[Sharded]:
-    """A step of descent, and the others at three sizes each."""
+    """Programs at three sizes each."""
     yield fully_sharded(256, 704, 128)
+    yield fully_sharded(512, 1408, 256, layers=4)
+    yield fully_sharded(1024, 2816, 256, layers=2)
     for width, hidden, rows in ((1024, 2816, 256), (2048, 5632, 512), (4096, 14336, 1024)):
         yield tensor_parallel(width, hidden, rows)
     for heads, rows in ((4, 1024), (8, 2048), (8, 4096)):

@@ -25,7 +25,10 @@ from glia.base.errors import CompileError, InternalError, Misfit
 from glia.graph.ir import Graph
 from glia.graph.ops import Collective
 from glia.graph.rules.regions import all_nodes
-from glia.machine.ir import Program
+from glia.isa.instructions.collectives import Collective as CollectiveInstr
+from glia.isa.instructions.collectives import CollectivePermute
+from glia.isa.kit import Instr
+from glia.machine.ir import Block, Branch, Loop, Program, While, blocks
 from glia.neff.package import Neff
 from glia.options import CompileOptions
 from glia.timing.cores import simulate_cores
@@ -36,6 +39,11 @@ _GLIA = logging.getLogger("glia")
 
 SMALLEST_PARALLEL = 300
 """Nodes of a graph below which another process takes longer to start than to do its work."""
+
+LOOP_TRIPS = 4
+"""How often a loop is taken to run whose exchanges a strategy may move."""
+
+MOST_COUNTED = 256  # executions of a loop in loops; more of them run once
 
 LEAST_PATIENCE_SECONDS = 60
 PATIENCE = 10  # times the time of this process's own work, that another process may take
@@ -92,11 +100,41 @@ def latency_us(programs: Sequence[Program], target: str) -> float | None:
     arch = get_target(target).arch
     try:
         if len(programs) == 1:
-            return simulate_timing(programs[0], arch, trace=False).latency_ns / 1000
+            trips = _assumed_trips(programs[0])
+            return simulate_timing(programs[0], arch, trace=False, trips=trips).latency_ns / 1000
         cores = simulate_cores(programs, arch, trace=False)
     except CompileError:
         return None
     return max(core.latency_ns for core in cores) / 1000
+
+
+def _assumed_trips(program: Program) -> dict[int, list[int]]:
+    """Several trips of each loop of a program with exchanges, which a strategy moves out of loops.
+
+    They count as outcomes of run-time control flow do, in program order.
+    """
+    if not any(
+        isinstance(each, CollectiveInstr | CollectivePermute) for each in program.instructions()
+    ):
+        return {}
+    flow = list(_control_flow(program.body, 1))
+    return {
+        number: [LOOP_TRIPS if isinstance(each, While) else 0] * times
+        for number, (each, times) in enumerate(flow)
+    }
+
+
+def _control_flow(body: Block, times: int) -> Iterator[tuple[While | Branch, int]]:
+    """The run-time control flow of a block, and how often each runs, up to MOST_COUNTED."""
+    for statement in body:
+        inner = times
+        if isinstance(statement, While | Branch):
+            yield statement, times
+            inner = min(MOST_COUNTED, times * (LOOP_TRIPS if isinstance(statement, While) else 1))
+        elif isinstance(statement, Loop):
+            inner = min(MOST_COUNTED, times * statement.trips)
+        for block in () if isinstance(statement, Instr) else blocks(statement):
+            yield from _control_flow(block, inner)
 
 
 @dataclass(frozen=True)

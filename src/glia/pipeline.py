@@ -66,7 +66,7 @@ PIPELINE: tuple[Pass, ...] = (
     ),
     Pass(
         "number_ranks",
-        f"{_GRAPH}passes.number_ranks:number_ranks",
+        f"{_GRAPH}exchanges.number_ranks:number_ranks",
         makes="graph",
         after={"check_product_limits": "what the product refuses is refused as written"},
         options=("replicas", "partitions"),
@@ -130,10 +130,21 @@ PIPELINE: tuple[Pass, ...] = (
         options=("implicit_integer_downcast",),
     ),
     Pass(
+        "move_exchanges",
+        f"{_GRAPH}exchanges.move_exchanges:move_exchanges",
+        makes="graph",
+        after={
+            "number_ranks": "where the piece of a rank begins follows from its number",
+            "propagate_constants": "factors of sums are known",
+        },
+        options=("distribution_strategy",),
+    ),
+    Pass(
         "expand_collective",
         f"{_GRAPH}expand.collective:expand_collective",
         makes="graph",
         after={
+            "move_exchanges": "sums over any dimension are scattered, and moved whole",
             "number_ranks": "its groups are of ranks",
             "downcast_integers": "which reductions of integers stay exact is known by then",
         },

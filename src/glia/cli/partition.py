@@ -44,7 +44,7 @@ def partition(
       glia partition step.hlo.pb --replicas 8 --json
     """
     from glia.frontend.registry import read_module
-    from glia.graph.passes.number_ranks import number_ranks
+    from glia.graph.exchanges.number_ranks import number_ranks
     from glia.graph.text import print_graph
 
     asked = {"replicas": replicas, "partitions": partitions}

@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from glia.cli.glia import main
 from glia.conformance.nki_library import run_tests
 from glia.conformance.nki_library.defects import explain
-from glia.conformance.nki_library.results import LibraryOutcome, reasons, table
+from glia.conformance.suite_outcomes import SuiteOutcome, reasons, table
 
 INI = """
 [pytest]
@@ -240,17 +240,17 @@ def test_a_suite_that_pytest_cannot_start_is_an_error(clone: Path) -> None:
 
 def test_defects_of_the_suite_explain_failures_and_nothing_else() -> None:
     broken = "IndentationError: unexpected indent"
-    failed = LibraryOutcome("core/mlp/test_mlp.py", "", "trn2", "error", reason=broken)
+    failed = SuiteOutcome("core/mlp/test_mlp.py", "", "trn2", "error", reason=broken)
     assert explain(failed).status == "explained"
-    passed = LibraryOutcome("core/mlp/test_mlp.py", "test_a", "trn2", "pass", reason=broken)
+    passed = SuiteOutcome("core/mlp/test_mlp.py", "test_a", "trn2", "pass", reason=broken)
     assert explain(passed) is passed
 
 
 def test_the_table_counts_by_file_and_says_why() -> None:
     outcomes = [
-        LibraryOutcome("b.py", "test_a", "trn2", "pass"),
-        LibraryOutcome("a.py", "test_a", "trn2", "refused", "GLIA615", "race"),
-        LibraryOutcome("a.py", "test_b", "trn2", "skipped", reason="large"),
+        SuiteOutcome("b.py", "test_a", "trn2", "pass"),
+        SuiteOutcome("a.py", "test_a", "trn2", "refused", "GLIA615", "race"),
+        SuiteOutcome("a.py", "test_b", "trn2", "skipped", reason="large"),
     ]
     names = [line.split()[0] for line in table(outcomes)[1:]]
     assert names == ["a.py", "b.py", "all"]

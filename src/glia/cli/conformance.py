@@ -17,10 +17,10 @@ from glia.cli.errors import NotConforming
 from glia.cli.neuronx_cc import TARGETS
 
 if TYPE_CHECKING:
-    from glia.conformance.nki_library.results import LibraryOutcome
     from glia.conformance.stablehlo.outcome import CaseOutcome
+    from glia.conformance.suite_outcomes import SuiteOutcome
 
-OutcomeT = TypeVar("OutcomeT", bound="CaseOutcome | LibraryOutcome")
+OutcomeT = TypeVar("OutcomeT", bound="CaseOutcome | SuiteOutcome")
 
 REPO = click.option(
     "--repo", required=True, metavar="PATH", type=click.Path(exists=True), help="The clone."
@@ -172,7 +172,7 @@ def nki_library(
       glia conformance nki-library --repo nki-library --only core/attention --target trn3
       glia conformance nki-library --repo nki-library --only cumsum --marks '' --json
     """
-    from glia.conformance.nki_library import results as tests
+    from glia.conformance import suite_outcomes as tests
     from glia.conformance.nki_library.run_tests import run_all
     from glia.conformance.nki_library.settings import SuiteSettings
 
@@ -206,8 +206,8 @@ def jax_tests(
       glia conformance jax --repo jax
       glia conformance jax --repo jax --only lax_numpy --cases 10 --json
     """
+    from glia.conformance import suite_outcomes as tests
     from glia.conformance.jax_tests.run_jax_tests import JaxSettings, run_all
-    from glia.conformance.nki_library import results as tests
 
     settings = JaxSettings(Path(repo).resolve(), cases, devices, seconds, limit)
     outcomes = _print_tests(run_all(settings, only), as_json=as_json)
@@ -216,13 +216,13 @@ def jax_tests(
         raise NotConforming(count=len(faults), total=len(outcomes), first=_line(faults[0]))
 
 
-def _line(outcome: CaseOutcome | LibraryOutcome) -> str:
+def _line(outcome: CaseOutcome | SuiteOutcome) -> str:
     return f"{outcome.status:9} {outcome.target:6} {outcome.case}: {outcome.reason}"
 
 
-def _print_tests(found: Iterable[LibraryOutcome], *, as_json: bool) -> list[LibraryOutcome]:
+def _print_tests(found: Iterable[SuiteOutcome], *, as_json: bool) -> list[SuiteOutcome]:
     """The outcomes of tests, printed: faults as they come and tables in the end, or one object."""
-    from glia.conformance.nki_library import results as tests
+    from glia.conformance import suite_outcomes as tests
 
     outcomes = []
     for outcome in _with_progress(found):

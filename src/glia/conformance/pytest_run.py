@@ -13,15 +13,40 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from typing import IO, Any, Protocol
 
-from glia.conformance.nki_library.results import ERROR, SLOW
+from glia.conformance.suite_outcomes import ERROR, SLOW
 
 ORDERLY = (0, 1, 5)  # statuses of pytest: all pass, some fail, none selected
 COLLECTION_FAILED = 2
 COLLECTING_SECONDS = 600  # time limit of imports, and of what is between two tests
 
+VARIABLE = "GLIA_PYTEST"  # of the environment: ChildOptions in JSON
+
 Report = dict[str, Any]  # fields of an outcome: test, status, code, reason, seconds
+
+
+@dataclass(frozen=True)
+class ChildOptions:
+    """What a process of pytest is given: where it writes, and which tests it runs and how.
+
+    An earlier process ran the first `done` of the tests that pytest collects.
+    """
+
+    descriptor: int
+    done: int
+    limit: int
+    is_compiled: bool = False  # runs compiled programs, else simulates instruction by instruction
+
+    def store(self) -> dict[str, str]:
+        """The variable of the environment that hands them on."""
+        return {VARIABLE: json.dumps(asdict(self))}
+
+    @staticmethod
+    def load() -> ChildOptions:
+        """Those of this process."""
+        return ChildOptions(**json.loads(os.environ[VARIABLE]))
 
 
 class FileOfTests(Protocol):

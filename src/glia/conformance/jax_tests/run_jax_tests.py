@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
-import json
 import os
 import sys
 import tempfile
@@ -13,12 +12,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from glia.conformance.errors import NoChecks, PackagesMissing
-from glia.conformance.nki_library.results import ERROR, LibraryOutcome
-from glia.conformance.pytest_run import PytestRun
+from glia.conformance.pytest_run import ChildOptions, PytestRun
+from glia.conformance.suite_outcomes import ERROR, SuiteOutcome
 
 FILES = ("lax", "lax_numpy", "nn", "random", "pmap", "shard_map")  # of tests/<name>_test.py
 PLATFORM = "neuron"
-VARIABLE = "GLIA_JAX_TESTS"  # of the environment: where a process writes, and what is done
 PACKAGES = {"absl": "absl-py", "jax": "jax", "pytest": "pytest"}
 
 
@@ -36,7 +34,7 @@ class JaxSettings:
     limit: int = 0  # the first so many of a file; 0 for all
 
 
-def run_all(settings: JaxSettings, only: str = "") -> Iterator[LibraryOutcome]:
+def run_all(settings: JaxSettings, only: str = "") -> Iterator[SuiteOutcome]:
     """Outcomes of the tests in FILES whose name holds `only`, file by file.
 
     Raises NoChecks where there is no such file, and PackagesMissing.
@@ -49,7 +47,7 @@ def run_all(settings: JaxSettings, only: str = "") -> Iterator[LibraryOutcome]:
     if not files:
         raise NoChecks(what=settings.root)
     for path in files:
-        blank = LibraryOutcome(path.name, "", PLATFORM, ERROR)
+        blank = SuiteOutcome(path.name, "", PLATFORM, ERROR)
         with tempfile.TemporaryDirectory() as folder:
             for report in PytestRun(_File(path, settings, Path(folder))).reports():
                 yield replace(blank, **report)
@@ -88,7 +86,7 @@ class _File:
             "JAX_PLATFORMS": f"{PLATFORM},cpu",
             "JAX_NUM_GENERATED_CASES": str(settings.cases),
             "NEURON_RT_NUM_CORES": str(settings.devices),
-            VARIABLE: json.dumps([writing, done, settings.limit]),
+            **ChildOptions(writing, done, settings.limit).store(),
         }
         found.pop("PYTEST_ADDOPTS", None)
         return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from glia.conformance.nki_library.results import EXPLAINED, FAULTS, LibraryOutcome
+from glia.conformance.suite_outcomes import EXPLAINED, FAULTS, SuiteOutcome
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ DEFECTS = (
 )
 
 
-def explain(outcome: LibraryOutcome) -> LibraryOutcome:
+def explain(outcome: SuiteOutcome) -> SuiteOutcome:
     """The outcome, explained where a defect of the suite is its cause."""
     if outcome.status not in FAULTS:
         return outcome

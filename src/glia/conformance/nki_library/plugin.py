@@ -1,29 +1,30 @@
-"""A pytest plugin: runs the suite on glia, reports each test as a line of JSON."""
+"""A plugin of pytest: runs the suite on glia, and reports its tests and what their errors mean."""
 
 from __future__ import annotations
 
 import importlib
-import json
-import os
-from collections.abc import Generator, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 
 from glia.base.errors import CompileError
 from glia.conformance.nki_library.packed_dtypes import lend_packed_dtypes
 from glia.conformance.nki_library.ranks import with_ranks
-from glia.conformance.nki_library.results import ERROR, MISMATCH, PASS, REFUSED, SKIPPED
-from glia.conformance.nki_library.settings import ChildOptions
 from glia.conformance.nki_library.stand_ins import provide_modules
+from glia.conformance.pytest_reports import LONGEST_REASON, Judgement, PytestReports
+from glia.conformance.suite_outcomes import ERROR, MISMATCH, REFUSED
 
-_LONGEST_REASON = 300
 _VALIDATION = "ValidationException"  # the suite's, where results differ
 
 
 def pytest_addoption() -> None:
     """Provide modules: this hook runs before pytest imports the suite's conftest."""
     provide_modules()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Report the tests of this process."""
+    config.pluginmanager.register(PytestReports(outcome_of))
 
 
 def pytest_sessionstart() -> None:
@@ -35,48 +36,8 @@ def pytest_sessionstart() -> None:
     lend_packed_dtypes()
 
 
-def _write(**fields: Any) -> None:
-    os.write(ChildOptions.load().descriptor, (json.dumps(fields) + "\n").encode())
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave out what an earlier process ran."""
-    options = ChildOptions.load()
-    items[:] = items[options.done : options.limit or None]
-
-
-def pytest_collectreport(report: pytest.CollectReport) -> None:
-    """Report a file that cannot be imported."""
-    if report.failed:
-        lines = [line for line in str(report.longrepr).splitlines() if line.startswith("E ")]
-        reason = " ".join(line[1:].strip() for line in lines)
-        _write(broken=(reason or str(report.longrepr))[:_LONGEST_REASON])
-
-
-def pytest_runtest_logstart(nodeid: str) -> None:
-    """Report that a test begins."""
-    _write(begins=nodeid.partition("::")[2])
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(
-    item: pytest.Item, call: pytest.CallInfo[None]
-) -> Generator[None, Any, Any]:
-    """Report the outcome of a test, or of its preparation where that fails."""
-    report = yield
-    if report.when == "call" or (report.when == "setup" and not report.passed):
-        status, code, reason = _outcome(report, call)
-        _write(status=status, code=code, reason=reason, seconds=round(call.duration, 3))
-    return report
-
-
-def _outcome(report: Any, call: pytest.CallInfo[None]) -> tuple[str, str, str]:
-    if report.passed:
-        return PASS, "", ""
-    if report.skipped:
-        return SKIPPED, "", _reason_of_skip(report)
-    problem = call.excinfo.value if call.excinfo is not None else None
+def outcome_of(problem: BaseException | None) -> Judgement:
+    """Status, code and reason of a test that raised: what glia says with a code is a refusal."""
     chain = list(_chain(problem))
     for each in chain:
         if isinstance(each, CompileError):
@@ -93,12 +54,5 @@ def _chain(problem: BaseException | None) -> Iterator[BaseException]:
         problem = problem.__cause__
 
 
-def _reason_of_skip(report: Any) -> str:
-    if hasattr(report, "wasxfail"):
-        return f"expected to fail: {report.wasxfail}"
-    text = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
-    return str(text).removeprefix("Skipped: ")[:_LONGEST_REASON]
-
-
 def _first_line(error: BaseException | None) -> str:
-    return (str(error).strip().splitlines() or [""])[0][:_LONGEST_REASON]
+    return (str(error).strip().splitlines() or [""])[0][:LONGEST_REASON]

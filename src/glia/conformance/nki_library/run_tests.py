@@ -12,9 +12,9 @@ from pathlib import Path
 from glia.conformance.errors import NoChecks, PackagesMissing
 from glia.conformance.load import require_dropin
 from glia.conformance.nki_library.defects import explain
-from glia.conformance.nki_library.results import ERROR, LibraryOutcome
-from glia.conformance.nki_library.settings import ChildOptions, SuiteSettings
-from glia.conformance.pytest_run import PytestRun
+from glia.conformance.nki_library.settings import SuiteSettings
+from glia.conformance.pytest_run import ChildOptions, PytestRun
+from glia.conformance.suite_outcomes import ERROR, SuiteOutcome
 
 FOLDER = "test/integration/nkilib"
 PACKAGES = {  # what the suite imports, and the distribution that has it
@@ -33,7 +33,7 @@ PACKAGES = {  # what the suite imports, and the distribution that has it
 }
 
 
-def run_all(settings: SuiteSettings, only: str = "") -> Iterator[LibraryOutcome]:
+def run_all(settings: SuiteSettings, only: str = "") -> Iterator[SuiteOutcome]:
     """Outcomes of the tests whose file's path holds `only`, file by file.
 
     Raises NoChecks where there is no such file, PackagesMissing and DropinMissing.
@@ -51,9 +51,9 @@ def run_all(settings: SuiteSettings, only: str = "") -> Iterator[LibraryOutcome]
         yield from _outcomes_of_file(path, settings)
 
 
-def _outcomes_of_file(path: Path, settings: SuiteSettings) -> Iterator[LibraryOutcome]:
+def _outcomes_of_file(path: Path, settings: SuiteSettings) -> Iterator[SuiteOutcome]:
     name = path.relative_to(settings.root / FOLDER).as_posix()
-    blank = LibraryOutcome(name, "", settings.target, ERROR)
+    blank = SuiteOutcome(name, "", settings.target, ERROR)
     for report in PytestRun(_File(path, settings)).reports():
         yield explain(replace(blank, **report))
 

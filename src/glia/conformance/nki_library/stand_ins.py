@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from glia.arch.instances import TARGET_VARIABLE
-from glia.conformance.nki_library.settings import ChildOptions
+from glia.conformance.pytest_run import ChildOptions
 from glia.nki.run.kernel import as_kernel
 from glia.nki.run.simulate import simulate
 

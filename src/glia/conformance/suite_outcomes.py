@@ -1,4 +1,4 @@
-"""Outcomes of the suite's tests, what explains some, and their table by test file."""
+"""Outcomes of the tests of a public suite, and their table by test file."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ FAULTS = (MISMATCH, REFUSED, ERROR)
 
 
 @dataclass(frozen=True)
-class LibraryOutcome:
+class SuiteOutcome:
     """What came of one test on one target.
 
     `status` is one of STATUSES: a refusal is an error with a code, a skip the suite's own. `file`
-    is relative to the suite's folder of integration tests.
+    is relative to the suite's folder of tests.
     """
 
     file: str
@@ -34,7 +34,7 @@ class LibraryOutcome:
         return f"{self.file}::{self.test}" if self.test else self.file
 
 
-def table(outcomes: Iterable[LibraryOutcome]) -> list[str]:
+def table(outcomes: Iterable[SuiteOutcome]) -> list[str]:
     """Lines of counts, one for each test file, and a last one of all."""
     rows: dict[str, Counter[str]] = {}
     total: Counter[str] = Counter()
@@ -49,7 +49,7 @@ def table(outcomes: Iterable[LibraryOutcome]) -> list[str]:
     return lines
 
 
-def reasons(outcomes: Iterable[LibraryOutcome]) -> list[str]:
+def reasons(outcomes: Iterable[SuiteOutcome]) -> list[str]:
     """A line for each reason of what was refused, explained or skipped, with its count."""
     counts = Counter(
         f"{each.status}: {each.code or each.reason}"

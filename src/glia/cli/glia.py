@@ -302,6 +302,11 @@ def _run_text(report: dict[str, Any]) -> str:
 @KERNEL_TARGET
 @click.option("--perfetto", default="", metavar="FILE", help="Write a trace for ui.perfetto.dev.")
 @click.option("--html", default="", metavar="FILE", help="Write an HTML report.")
+@click.option(
+    "--ranks",
+    type=click.IntRange(min=1),
+    help="Time so many ranks of the model together, each with a time line.  [default: one for all]",
+)
 @click.option("--as-written", is_flag=True, help="Keep the kernel's own tiles and order.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def profile(
@@ -311,6 +316,7 @@ def profile(
     target: str,
     perfetto: str,
     html: str,
+    ranks: int | None,
     as_written: bool,
     as_json: bool,
 ) -> None:
@@ -323,6 +329,7 @@ def profile(
     \b
     Examples:
       glia profile model.neff --html profile.html --perfetto trace.json
+      glia profile step.neff --ranks 8 --perfetto trace.json
       glia profile kernel.py::softmax --arg x=f32[128,512] --target trn2
     """
     from glia.cli.profile_text import profile_text
@@ -332,6 +339,8 @@ def profile(
     if (arguments or grid or as_written) and not is_kernel:
         problem = "--arg, --grid and --as-written need a KERNEL.py::NAME"
         raise BadCommandLine(problem=problem, command="glia profile")
+    if ranks is not None and is_kernel:
+        raise BadCommandLine(problem="--ranks needs a F.neff", command="glia profile")
     written_us = None
     if is_kernel:
         from glia.cli.kernel import profile_kernel_file
@@ -340,7 +349,7 @@ def profile(
             program, arguments, target, grid, as_written=as_written
         )
     else:
-        report = load(program).profile()
+        report = load(program).profile(ranks=ranks)
     for path, save in ((perfetto, report.save_perfetto), (html, report.save_html)):
         if path:
             with writing(path):

@@ -35,9 +35,13 @@ def profile_text(report: Profile, written_us: float | None = None) -> str:
     lines += [f"note             {note}" for note in report.program.notes]
     if written_us is not None:
         lines.append(f"as written       {written_us:.2f} us")
-    for number, core in enumerate(report.cores):
-        waits = "".join(f", waited {us:.2f} us for core {n}" for n, us in core.waiting_us.items())
-        lines.append(f"core {number:<11} {core.latency_us:.2f} us{waits}")
+    for title, core in zip(report.titles, report.cores, strict=True):
+        waited = core.waiting_us.items()
+        waits = "".join(f", waited {us:.2f} us for {report.titles[n]}" for n, us in waited)
+        if report.is_of_ranks and (own := core.communication) is not None:
+            hidden = own.flight_us - own.exposed_us
+            waits = f", exchanges hidden {hidden:.2f} us, exposed {own.exposed_us:.2f} us{waits}"
+        lines.append(f"{title:16} {core.latency_us:.2f} us{waits}")
     tracks = [("engine " + name, each) for name, each in report.engines.items()]
     tracks += [("queue " + name, each) for name, each in report.queues.items()]
     for name, each in tracks:

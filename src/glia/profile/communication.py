@@ -16,6 +16,22 @@ COMPUTING = ("tensor", "vector", "scalar", "gpsimd")
 
 
 @dataclass(frozen=True)
+class ExchangePart:
+    """A time in which exchanges are in flight: exposed where engines compute less than half of it.
+
+    Neighbouring times of one kind are one part.
+    """
+
+    start_ns: float
+    end_ns: float
+    is_exposed: bool
+
+    @property
+    def name(self) -> str:
+        return "exposed" if self.is_exposed else "hidden"
+
+
+@dataclass(frozen=True)
 class Communication:
     """The exchanges of a rank.
 
@@ -43,6 +59,38 @@ class Communication:
 
 def communication(timing: Timing) -> Communication | None:
     """The exchanges of a run; None for one without any, or that was not traced."""
+    found = _exchanges(timing)
+    if found is None:
+        return None
+    count, moments, in_flight, busy = found
+    lengths = np.diff(moments) * in_flight
+    return Communication(
+        count,
+        float(lengths.sum()) / PS / 1000,
+        float((lengths * (1 - busy)).sum()) / PS / 1000,
+    )
+
+
+def exchange_parts(timing: Timing) -> tuple[ExchangePart, ...]:
+    """When exchanges were in flight, hidden or exposed, in order; none without a trace."""
+    found = _exchanges(timing)
+    if found is None:
+        return ()
+    _, moments, in_flight, busy = found
+    parts: list[ExchangePart] = []
+    times = (moments / PS).tolist()
+    for start, end, flies, share in zip(times, times[1:], in_flight, busy, strict=False):
+        part = ExchangePart(start, end, bool(share < 0.5))
+        last = parts[-1] if parts else None
+        if flies and last and last.end_ns == start and last.is_exposed == part.is_exposed:
+            parts[-1] = ExchangePart(last.start_ns, end, last.is_exposed)
+        elif flies:
+            parts.append(part)
+    return tuple(parts)
+
+
+def _exchanges(timing: Timing) -> tuple[int, Array, Array, Array] | None:
+    """How many exchanges, moments, whether one is in flight after each, how busy engines are."""
     run = timing.executions
     if run is None:
         return None
@@ -63,12 +111,7 @@ def communication(timing: Timing) -> Communication | None:
     busy = np.zeros(moments.size - 1)
     for each in computed:
         busy = np.maximum(busy, np.minimum(_density(each, moments), 1.0))
-    lengths = np.diff(moments) * in_flight
-    return Communication(
-        int(run.count[steps].sum()),
-        float(lengths.sum()) / PS / 1000,
-        float((lengths * (1 - busy)).sum()) / PS / 1000,
-    )
+    return int(run.count[steps].sum()), moments, in_flight, busy
 
 
 def _spans_of(run: Executions, spans: Spans, track: str) -> Spans:

@@ -487,7 +487,7 @@ function start() {
   document.title = data.program + " on " + data.target;
   byId("name").textContent = data.program;
   byId("subtitle").textContent = data.core_count === 1 ? "one NeuronCore of " + data.target
-    : data.core_count + " NeuronCores of " + data.target + "; numbers are of the one that ends last, times by line and operator of all";
+    : data.core_count + (data.of_ranks ? " NeuronCores of ranks on " : " NeuronCores of ") + data.target + "; numbers are of the one that ends last, times by line and operator of all";
   byId("blocks").textContent = data.blocks
     ? data.blocks.toLocaleString("en") + " of " + data.executed.toLocaleString("en") + " instructions are drawn in blocks: repeated"
       + " iterations, and instructions too short for a bar of their own. A block is filled as far as its engine was busy;"

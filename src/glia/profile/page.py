@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
+from glia.profile.communication import exchange_parts
 from glia.profile.describe import operands_text
 from glia.profile.memory import Residence
 from glia.profile.occupancy import occupancy
@@ -43,7 +44,7 @@ def page_data(profile: Profile) -> dict[str, object]:
     """What the page shows: the numbers of the profile, and its time lines in bounded size."""
     arch, timing = profile.target.arch, profile.timing
     timings = tuple(core.timing for core in profile.cores) or (timing,)
-    lines = _TimeLines(timings)
+    lines = _TimeLines(timings, profile.titles)
     tiles = profile.residences
     numbers = profile.to_dict()
     numbers.pop("cores", None)
@@ -56,6 +57,7 @@ def page_data(profile: Profile) -> dict[str, object]:
         "blocks": lines.in_blocks,
         "executed": sum(sum(each.instructions.values()) for each in timings),
         "core_count": len(timings),
+        "of_ranks": profile.is_of_ranks,
         "skips": [
             [s.variable[:MAX_TEXT], _ps(s.start_ns), _ps(s.end_ns), s.iterations]
             for s in repetitions(timing, MAX_FOLDS)
@@ -114,18 +116,19 @@ class _TimeLines:
     their busy time; times are picoseconds.
     """
 
-    def __init__(self, timings: Sequence[Timing]) -> None:
+    def __init__(self, timings: Sequence[Timing], titles: Sequence[str]) -> None:
         self.tracks: list[list[object]] = []  # [title, colour, lanes]
         self.texts: list[list[str]] = []  # [opcode, operands, source]
         self.slices: list[list[int]] = []
         self.in_blocks = 0
         for core, timing in enumerate(timings):
-            self._add(timing, f"core {core} " if len(timings) > 1 else "", len(timings))
+            self._add(timing, f"{titles[core]} " if titles else "", len(timings))
 
     def _add(self, timing: Timing, title: str, cores: int) -> None:
         slices = slices_of(timing, MAX_SLICES // cores, LANES)
         lanes = lanes_of(slices)
         self._add_program(timing, title)
+        self._add_exchanges(timing, title, MAX_SLICES // cores)
         numbers = {}
         for track in (track for track in timing.tracks if track in lanes):
             numbers[track] = len(self.tracks)
@@ -150,6 +153,18 @@ class _TimeLines:
         for name, start, end in zip(PARTS, moments, moments[1:], strict=False):
             self.slices.append([track, 0, start, end, len(self.texts)])
             self.texts.append([name, "", ""])
+
+    def _add_exchanges(self, timing: Timing, title: str, limit: int) -> None:
+        """The track of exchanges with other ranks, hidden and exposed, where there are any."""
+        parts = exchange_parts(timing)[:limit]
+        if not parts:
+            return
+        track = len(self.tracks)
+        self.tracks.append([f"{title}exchanges", "dma", 1])
+        texts = {name: len(self.texts) + n for n, name in enumerate(("exposed", "hidden"))}
+        self.texts += [[name, "exchanges with other ranks", ""] for name in texts]
+        for part in parts:
+            self.slices.append([track, 0, _ps(part.start_ns), _ps(part.end_ns), texts[part.name]])
 
 
 def _texts(timing: Timing, each: TrackSlice) -> list[str]:

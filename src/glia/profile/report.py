@@ -42,12 +42,15 @@ class Profile:
     """The profile of one core's program in simulated time.
 
     Of several cores it is the one that ends last; `cores` then has the profile of each, in order.
+    `is_of_ranks`: they are those of several ranks, `lnc` of each.
     """
 
     program: Program
     target: Target
     timing: Timing
     cores: tuple[Profile, ...] = ()
+    is_of_ranks: bool = False
+    lnc: int = 1
 
     def __repr__(self) -> str:
         name, target = self.program.name, self.target.name
@@ -81,7 +84,8 @@ class Profile:
 
         It says how well the constants are known, not what a vendor's compiler would do differently.
         """
-        programs = [core.program for core in self.cores] or [self.program]
+        alike = self.cores[: self.lnc] if self.is_of_ranks else self.cores
+        programs = [core.program for core in alike] or [self.program]
         found = latency_range(programs, self.target.arch)
         sooner, later = found.sooner_ns / 1000, found.later_ns / 1000
         return max(0.0, self.latency_us - sooner), self.latency_us + later
@@ -217,8 +221,10 @@ class Profile:
 
     def _core_rows(self) -> list[dict[str, object]]:
         return [
-            core._summary() | {"waiting_us": {str(n): us for n, us in core.waiting_us.items()}}
-            for core in self.cores
+            core._summary()
+            | {"waiting_us": {str(n): us for n, us in core.waiting_us.items()}, "title": title}
+            | ({"communication": core.communication.to_dict()} if core.communication else {})
+            for core, title in zip(self.cores, self.titles, strict=True)
         ]
 
     def _summary(self) -> dict[str, object]:
@@ -256,7 +262,9 @@ class Profile:
 
     def save_perfetto(self, path: str | Path) -> None:
         """Write a trace that ui.perfetto.dev and chrome://tracing open."""
-        _save(path, json.dumps(perfetto_events(self.program.name, *self._timings)))
+        _save(
+            path, json.dumps(perfetto_events(self.program.name, *self._timings, titles=self.titles))
+        )
 
     def save_html(self, path: str | Path) -> None:
         """Write one self-contained page of bounded size: timelines, memory, roofline, tables."""
@@ -265,6 +273,15 @@ class Profile:
     def save_svg(self, path: str | Path) -> None:
         """Write a picture of the timeline."""
         _save(path, render_svg(self.program.name, self.target.name, self.timing))
+
+    @property
+    def titles(self) -> tuple[str, ...]:
+        """The cores' names, where there are several."""
+        numbers = range(len(self.cores))
+        if not self.is_of_ranks:
+            return tuple(f"core {n}" for n in numbers)
+        cores = (f" core {n % self.lnc}" if self.lnc > 1 else "" for n in numbers)
+        return tuple(f"rank {n // self.lnc}{core}" for n, core in zip(numbers, cores, strict=True))
 
     @property
     def _timings(self) -> tuple[Timing, ...]:
@@ -298,6 +315,22 @@ def profile_programs(
     timings = simulate_cores(programs, target.arch, **options)
     cores = tuple(Profile(p, target, t) for p, t in zip(programs, timings, strict=True))
     return replace(max(cores, key=lambda core: core.timing.latency_ns), cores=cores)
+
+
+def profile_ranks(
+    programs: Sequence[Program], target: str | Target, ranks: int, *, events: int | None = None
+) -> Profile:
+    """Time so many ranks that run the programs of one, each on cores of its own, and meet.
+
+    Of a model for more ranks they stand for all: exchanges with others are not waited for.
+    """
+    target = get_target(target) if isinstance(target, str) else target
+    options: dict[str, Any] = {} if events is None else {"skip": False, "max_events": events}
+    every = [*programs] * ranks
+    timings = simulate_cores(every, target.arch, lnc=len(programs), **options)
+    cores = tuple(Profile(p, target, t) for p, t in zip(every, timings, strict=True))
+    slowest = max(cores, key=lambda core: core.timing.latency_ns)
+    return replace(slowest, cores=cores, is_of_ranks=True, lnc=len(programs))
 
 
 def _save(path: str | Path, text: str) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from glia.profile.bandwidth import hbm_bandwidth
+from glia.profile.communication import exchange_parts
 from glia.profile.describe import operands_text
 from glia.profile.flows import data_flows
 from glia.profile.timeline import TrackSlice, lanes_of, slices_of
@@ -16,26 +17,28 @@ from glia.timing.simulate import Skip, Timing, is_queue
 MAX_SLICES = 50_000  # of a core
 MAX_FLOWS = 20_000  # of a core
 MAX_REPETITIONS = 2_000  # of a core
+MAX_EXCHANGES = 5_000  # of a core
 LANES = 64  # transfers of a queue that are shown side by side
 ENGINE_PROCESS, DMA_PROCESS, SUMMARY_PROCESS = 1, 2, 3
 PROCESSES = 3  # of each core
 Lane = tuple[str, int]
 
 
-def perfetto_events(name: str, *timings: Timing) -> dict[str, object]:
+def perfetto_events(name: str, *timings: Timing, titles: Sequence[str] = ()) -> dict[str, object]:
     """A JSON trace: a process for engines with a thread for each, one for queues, one for the rest.
 
-    Each core has three processes of its own. Times are microseconds, in whole nanoseconds, so that
-    slices of a thread do not overlap. A queue has a thread for each transfer that is in flight at
-    once. A slice carries opcode, operands and source line, or says how many executions it stands
-    for; `busy_ns` of all slices of an engine is the time it was busy. Arrows lead from the
-    instruction that made data to those that read it. Counters show HBM traffic and the transfers in
-    flight.
+    Each core has three processes of its own, named after its title. Times are microseconds, in
+    whole nanoseconds, so that slices of a thread do not overlap. A queue has a thread for each
+    transfer that is in flight at once. A slice carries opcode, operands and source line, or says
+    how many executions it stands for; `busy_ns` of all slices of an engine is the time it was busy.
+    Arrows lead from the instruction that made data to those that read it. Counters show HBM traffic
+    and the transfers in flight. Exchanges with other ranks have a thread that says when they are
+    hidden or exposed.
     """
     events: list[dict[str, Any]] = []
     left_out = blocks = 0
     for core, timing in enumerate(timings):
-        title = f"{name}: core {core}" if len(timings) > 1 else name
+        title = f"{name}: {titles[core]}" if titles else name
         trace = _CoreTrace(title, timing, core)
         events += trace.events
         left_out += trace.flows_left_out
@@ -128,6 +131,13 @@ class _CoreTrace:
             title = f"{skip.iterations} more iterations of {skip.variable}"
             extent, found = _extent(skip.start_ns, skip.end_ns), {"iterations": skip.iterations}
             self._add("X", title, SUMMARY_PROCESS, 2, args=found, **extent)
+        exchanged = exchange_parts(timing)[:MAX_EXCHANGES]
+        if exchanged:
+            named = {"name": "exchanges with other ranks"}
+            self._add("M", "thread_name", SUMMARY_PROCESS, 3, args=named)
+        for part in exchanged:
+            extent = _extent(part.start_ns, part.end_ns)
+            self._add("X", part.name, SUMMARY_PROCESS, 3, args={}, **extent)
         traffic = hbm_bandwidth(timing)
         for number, (read, written) in enumerate(zip(traffic.read, traffic.written, strict=True)):
             moment = (traffic.begin_ns + number * traffic.interval_ns) / 1000

@@ -55,6 +55,7 @@ RankExecutor = Callable[[Sequence[Program], Sequence[Arrays], Notifications], Se
 
 VARIABLE = "GLIA_DEVICE"  # in the environment: the device where a call names none
 _PROFILER = "glia.profile.report:profile_programs"
+_RANK_PROFILER = "glia.profile.report:profile_ranks"
 _BOUND = "glia.runtime.bound:BoundModel"
 _CHECKED = "glia.sim.host.check.checked_run:run_checked"
 _HOST_REPORT = "glia.sim.host.host_program:host_report"
@@ -253,18 +254,32 @@ class Model:
         if notifications.total:
             warn_of(notifications)
 
-    def profile(self, *arrays: np.ndarray, events: int | None = None) -> Profile:
+    def profile(
+        self, *arrays: np.ndarray, events: int | None = None, ranks: int | None = None
+    ) -> Profile:
         """The simulated time of one execution on all cores; `arrays` are checked if given.
 
         With `events`, no iteration of a loop is skipped, and each core keeps up to that many
-        executions by themselves.
+        executions by themselves. With `ranks`, so many of the model's ranks are timed together,
+        each with a time line of its own; else one stands for all. Raises WrongRanks for more than
+        the model has.
         """
         if arrays:
             self._check(self._by_name(arrays))
         profile: Callable[..., Profile] = import_object(_PROFILER)
         with _coded_failures(self.neff):
-            found = profile(self.neff.programs, self.neff.target, events=events)
+            if ranks is None:
+                found = profile(self.neff.programs, self.neff.target, events=events)
+            else:
+                found = self._profile_of_ranks(ranks, events)
         return self._with_deferred_loads(found)
+
+    def _profile_of_ranks(self, ranks: int, events: int | None) -> Profile:
+        if not 1 <= ranks <= self.neff.ranks:
+            cure = f"profile 1 to {self.neff.ranks} ranks"
+            raise WrongRanks(needed=self.neff.ranks, given=ranks, cure=cure)
+        profile: Callable[..., Profile] = import_object(_RANK_PROFILER)
+        return profile(self.neff.programs, self.neff.target, ranks, events=events)
 
     def _with_deferred_loads(self, profile: Profile) -> Profile:
         """The profile, which says that the time of loading deferred weights is not in it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -140,6 +141,42 @@ def test_sums_of_much_data_travel_in_parts_and_are_the_same(target: str) -> None
     assert any(isinstance(each, Nest) for each in early.body[at[1] + 1 : at[2]])
     kept = passed(graph, "fsdp", "start_exchanges", target)
     assert len(kinds_by_position(kept.body, "all-reduce")) == 2
+    options = CompileOptions(target, auto_cast="none", distribution_strategy="llm-training")
+    neff = Neff((run_pipeline(graph, options),), partitions=8)
+    found = glia.load(neff, ranks=8).run_ranks(program.inputs_of_ranks())
+    for ours, theirs in zip(found, program.expected(), strict=True):
+        np.testing.assert_allclose(ours[0], theirs[0], rtol=2e-4, atol=2e-5)
+
+
+def experts(tokens: int, width: int) -> RankedProgram:
+    """Tokens go to one of eight experts, each on a rank of its own, and come back."""
+    own = tokens // 8
+
+    def chosen(x):  # type: ignore[no-untyped-def]
+        return jnp.argmax(x[:, :8], 1)
+
+    def local(x, weights):  # type: ignore[no-untyped-def]
+        choice = chosen(x)
+        slots = jax.nn.one_hot(choice, 8, dtype=x.dtype).T[:, :, None] * x[None]
+        sent = lax.all_to_all(slots, "t", 0, 0, tiled=True)
+        back = lax.all_to_all(jnp.tanh(sent @ weights[0]), "t", 0, 0, tiled=True)
+        return back[choice, jnp.arange(own)]
+
+    def whole(x, weights):  # type: ignore[no-untyped-def]
+        return jnp.tanh(jnp.einsum("td,tde->te", x, weights[chosen(x)]))
+
+    return RankedProgram(
+        AbstractMesh((8,), ("t",)), local, whole, (P("t"), P("t")), P("t"),
+        (random(tokens, width), random(8, width, width, scale=0.1)),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("target", ["trn1", "trn2", "trn3"])
+def test_tokens_go_to_experts_and_come_back_in_parts(target: str) -> None:
+    program = experts(2048, 128)
+    graph = read_module(program.lowered())
+    early = passed(graph, "llm-training", "split_exchanges", target)
+    assert kinds(early) == ["all-to-all"] * 4
     options = CompileOptions(target, auto_cast="none", distribution_strategy="llm-training")
     neff = Neff((run_pipeline(graph, options),), partitions=8)
     found = glia.load(neff, ranks=8).run_ranks(program.inputs_of_ranks())

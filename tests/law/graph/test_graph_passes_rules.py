@@ -248,6 +248,23 @@ def structure_examples() -> None:
         t(2, dtype=S32),
     )
 
+    counted = Reshape(Iota(t(3, dtype=S32), 0), (3, 1))
+    turned = constant(np.broadcast_to(np.arange(5), (3, 5))[..., None], S32)
+    example(
+        "gather_of_rows_in_turn",
+        lambda x, i: Gather(
+            x, Concatenate((i, counted), 1), (1,), (0, 1), (), (), (0, 1), 1, (1, 1, 6)
+        ),
+        t(4, 3, 6),
+        t(3, 1, dtype=S32),
+    )
+    example(
+        "gather_of_rows_in_turn",
+        lambda x, i: Gather(x, Concatenate((turned, i), 2), (), (0, 1), (), (), (1, 0), 2, (1, 1)),
+        t(4, 5),
+        t(3, 5, 1, dtype=S32),
+    )
+
     def branches(index: Node, x: Node, y: Node) -> Node:
         one = scalar_graph("one", [F32], lambda a: f("negate", a))
         two = scalar_graph("two", [F32], lambda a: f("exp", a))

@@ -13,6 +13,7 @@ from glia.graph.ir import Graph, Node
 from glia.graph.ops import (
     Bitcast,
     Collective,
+    Concatenate,
     Conditional,
     Constant,
     Convert,
@@ -20,12 +21,14 @@ from glia.graph.ops import (
     DynamicUpdateSlice,
     Gather,
     Get,
+    Iota,
     Map,
     ReducePrecision,
+    Reshape,
     Slice,
     While,
 )
-from glia.graph.rules.constructors import dynamic_slice, reshape, take
+from glia.graph.rules.constructors import concatenate, dynamic_slice, reshape, take
 from glia.graph.rules.driver import results_as_node, rule, rules_of
 from glia.graph.rules.facts import integer, integers, uniform
 from glia.graph.rules.inline_regions import inline
@@ -136,6 +139,55 @@ def gather_of_one_slice(op: Gather) -> Node | None:
     for k, dimension in enumerate(op.start_index_map):
         starts[dimension] = take(vector, 0, k)
     return reshape(dynamic_slice(op.x, starts, op.slice_sizes), op.shape)
+
+
+@rule
+def gather_of_rows_in_turn(op: Gather) -> Node | None:
+    """gather(x, (i, 0 1 2 ...)) = gather(x, i) of each row of x, where those that count are all"""
+    vector = op.index_vector_dim
+    if not isinstance(op.indices, Concatenate) or op.indices.dimension != vector:
+        return None
+    parts = op.indices.parts
+    if len(parts) < 2 or any(part.shape[vector] != 1 for part in parts):
+        return None
+    for number, part in enumerate(parts):
+        row, of_x = _counted_dimension(part, vector), op.start_index_map[number]
+        if row is None or row in op.indices_batch_dims or of_x not in op.collapsed_dims:
+            continue
+        if op.x.shape[of_x] != op.indices.shape[row]:
+            continue
+        rest = [each for n, each in enumerate(parts) if n != number]
+        return dataclasses.replace(
+            op,
+            indices=concatenate(rest, vector),
+            start_index_map=tuple(d for n, d in enumerate(op.start_index_map) if n != number),
+            collapsed_dims=tuple(d for d in op.collapsed_dims if d != of_x),
+            x_batch_dims=(*op.x_batch_dims, of_x),
+            indices_batch_dims=(*op.indices_batch_dims, row),
+        )
+    return None
+
+
+def _counted_dimension(node: Node, unit: int) -> int | None:
+    """The dimension along which a tensor of extent 1 along `unit` counts 0, 1, 2, ...; or None."""
+    others = [d for d in range(len(node.shape)) if d != unit]
+    within: list[int] = list(range(len(node.shape)))
+    if isinstance(node, Reshape) and node.x.shape == tuple(node.shape[d] for d in others):
+        node, within = node.x, others
+    if isinstance(node, Iota):
+        return within[node.dimension]
+    if isinstance(node, Constant):
+        for d in others:
+            if _counts(np.asarray(node.value), within.index(d)):
+                return d
+    return None
+
+
+def _counts(array: np.ndarray, dimension: int) -> bool:
+    """Whether an array is 0, 1, 2, ... along a dimension, everywhere."""
+    shape = [1] * array.ndim
+    shape[dimension] = -1
+    return bool(np.all(array == np.arange(array.shape[dimension]).reshape(shape)))
 
 
 def _zero(like: Node) -> Node:

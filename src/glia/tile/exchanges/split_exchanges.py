@@ -229,7 +229,8 @@ def _axis(access: Load | Store, dimension: int) -> str:
     """The axis that alone, as it is, counts a dimension of an access; "" for none."""
     index = access.index[dimension]
     is_plain = len(index.terms) == 1 and index == Affine.of(index.terms[0][0])
-    return index.terms[0][0] if is_plain and not access.dynamic else ""
+    is_moved = any(offset.dimension == dimension for offset in access.dynamic)
+    return index.terms[0][0] if is_plain and not is_moved else ""
 
 
 def _axis_of(nest: Nest, accesses: Sequence[Load | Store], dimension: int) -> str:

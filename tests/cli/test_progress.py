@@ -9,13 +9,16 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from glia.cli import console
+from glia.cli.conformance import with_progress
 from glia.cli.console import Progress
 from glia.compiler import PassStart, compile_graph
+from glia.conformance.suite_outcomes import PASS, SuiteOutcome
 from glia.frontend.registry import read_module
 from glia.options import CompileOptions
 from glia.pipeline import PIPELINE
@@ -58,6 +61,23 @@ def test_who_wants_silence_has_it(
         progress(PassStart("schedule", 7, 40))
         wait(0.15)
     assert capfd.readouterr().err == ""
+
+
+def test_outcomes_of_tests_are_counted_while_they_come(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(console, "LOG_SECONDS", 0.1)
+    given = [SuiteOutcome("a.py", f"test_{i}", "trn2", PASS) for i in range(3)]
+
+    def slow() -> Iterator[SuiteOutcome]:
+        for each in given:
+            yield each
+            wait(0.25)
+
+    assert list(with_progress(slow())) == given
+    lines = capfd.readouterr().err.splitlines()
+    assert lines and all(line.startswith("running: ") for line in lines)
+    assert "3 pass; last a.py::test_2, " in lines[-1]
 
 
 def test_every_pass_is_named_when_it_begins(tmp_path: Path) -> None:

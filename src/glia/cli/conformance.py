@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
@@ -13,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from glia.cli.console import Progress
 from glia.cli.errors import NotConforming
 from glia.cli.neuronx_cc import TARGETS
 
@@ -117,7 +116,7 @@ def stablehlo(
     chosen = tuple(dict.fromkeys(TARGETS if "all" in targets else targets))
     settings = Settings(Path(repo).resolve(), chosen, optlevel, seconds)
     outcomes = []
-    for outcome in _with_progress(run_all(settings, only, jobs)):
+    for outcome in with_progress(run_all(settings, only, jobs)):
         outcomes.append(outcome)
         if not as_json and outcome.status in STATUSES[1:-1]:
             click.echo(_line(outcome))
@@ -225,7 +224,7 @@ def _print_tests(found: Iterable[SuiteOutcome], *, as_json: bool) -> list[SuiteO
     from glia.conformance import suite_outcomes as tests
 
     outcomes = []
-    for outcome in _with_progress(found):
+    for outcome in with_progress(found):
         outcomes.append(outcome)
         if not as_json and outcome.status in (*tests.FAULTS, tests.SLOW):
             click.echo(_line(outcome))
@@ -237,23 +236,13 @@ def _print_tests(found: Iterable[SuiteOutcome], *, as_json: bool) -> list[SuiteO
     return outcomes
 
 
-def _with_progress(outcomes: Iterable[OutcomeT]) -> Iterator[OutcomeT]:
-    """The outcomes, with a line on a terminal's stderr that says how many there are so far."""
-    is_terminal = sys.stderr.isatty()
+def with_progress(outcomes: Iterable[OutcomeT]) -> Iterator[OutcomeT]:
+    """The outcomes, while how many there are so far is said on stderr."""
     counts: Counter[str] = Counter()
-    for outcome in outcomes:
-        counts[outcome.status] += 1
-        if is_terminal:
-            _write_line("")
-        yield outcome
-        if is_terminal:
+    with Progress("running") as progress:
+        for outcome in outcomes:
+            counts[outcome.status] += 1
+            progress.hide()
+            yield outcome
             so_far = ", ".join(f"{count} {status}" for status, count in counts.most_common())
-            _write_line(f"{so_far}; last {outcome.case}")
-    if is_terminal:
-        _write_line("")
-
-
-def _write_line(text: str) -> None:
-    width = os.get_terminal_size(sys.stderr.fileno()).columns - 1
-    sys.stderr.write(f"\r\x1b[2K{text[:width]}")
-    sys.stderr.flush()
+            progress.begin(f"{so_far}; last {outcome.case}")

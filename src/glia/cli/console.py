@@ -1,4 +1,4 @@
-"""Progress of a compilation: a line on a terminal, or lines in a log."""
+"""Progress of long work: a line on a terminal, or lines in a log."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ LOG_SECONDS = 10.0  # between lines where there is no terminal
 
 
 class Progress:
-    """The pass that is running, and for how long, on stderr while the context is open.
+    """What is under way, and for how long, on stderr while the context is open.
 
     On a terminal it is one line that is removed at the end; elsewhere a line every LOG_SECONDS. It
     is written by an interval timer, not a thread, so that processes can be forked meanwhile. In
     other threads than the main one, and where there are no such timers, a terminal is updated only
-    when a pass begins, and a log nothing.
+    when something begins, and a log nothing.
     """
 
     def __init__(self, title: str, *, is_silent: bool = False) -> None:
@@ -50,6 +50,10 @@ class Progress:
         if self._handler is not None:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, self._handler)  # type: ignore[arg-type]
+        self.hide()
+
+    def hide(self) -> None:
+        """Remove the line from a terminal, where something else is printed next."""
         if self._is_terminal:
             self._write("\r\x1b[2K")
 

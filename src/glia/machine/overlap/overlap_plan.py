@@ -7,14 +7,15 @@ end soonest; the search ends where the busiest engine, or DMA, never waits.
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from glia.isa.instructions.dma import Transfer
 from glia.isa.kit import Instr
 from glia.machine.ir import Loop, Statement
+from glia.machine.ordering.repeated_order import least_interval_ns, repeated_order
+from glia.machine.ordering.structure import Structure
 from glia.machine.overlap.copier import LoopCopier
-from glia.machine.overlap.repeated_order import least_interval_ns, repeated_order
 from glia.machine.overlap.reuse_tiles import merge_unread_tiles, reuse_tiles, unread_tiles
 from glia.machine.overlap.stages import Stages, find_stages
 from glia.machine.passes.schedule import Scheduler
@@ -28,79 +29,111 @@ GOOD_SHARE = 0.98  # of the least time by that of a candidate: good enough
 class OverlapPlan:
     """The stages of a body, the steps that the loop is unrolled to, the copies of each own tile.
 
-    The numbers of copies divide that of steps. `copier` has the body.
+    The numbers of copies divide that of steps. `copier` has the body, which is one of several.
     """
 
     copier: LoopCopier
+    body: int
     stages: Stages
     steps: int
     copies: Mapping[str, int]
 
-
-def best_plan(
-    loop: Loop,
-    copier: LoopCopier,
-    most: int,
-    instructions: int,
-    scheduler: Scheduler,
-    *,
-    may_be_whole: bool = False,
-) -> OverlapPlan | None:
-    """The plan of the shortest time, if there is one; its body has at most so many instructions.
-
-    Where all of the loop may be its body, it need not run twice.
-
-    It has `most` steps, more where that pays, or fewer where no more fit.
-    Bodies in which results take the tiles of operands are tried where nothing else is good.
-    """
-    with scheduler.in_room(loop.room):
-        found = _search(loop, copier, most, instructions, scheduler, may_be_whole=may_be_whole)
-    if found is None:
-        return None
-    is_same = found.copier.body == copier.body
-    chosen = copier if is_same else copier.with_body(found.copier.body)
-    return replace(found, copier=chosen)
-
-
-def _search(
-    loop: Loop,
-    copier: LoopCopier,
-    most: int,
-    instructions: int,
-    scheduler: Scheduler,
-    *,
-    may_be_whole: bool,
-) -> OverlapPlan | None:
-    search = _Search(loop, scheduler)
-    most = min(most, instructions // len(copier.body))
-    for body in _bodies(copier):
-        own = copier.trial(body)
-        least_ns = least_interval_ns([e for e in body if isinstance(e, Instr)], scheduler)
-        search.run(
-            _plans(loop, own, range(most, 1, -1), scheduler, may_be_whole=may_be_whole), least_ns
+    def renamed(self, names: Mapping[str, str], copier: LoopCopier) -> OverlapPlan:
+        """The plan for a body that differs in the names of its tiles."""
+        spans, tile_bytes = self.stages.spans, self.stages.tile_bytes
+        stages = replace(
+            self.stages,
+            spans={names[name]: span for name, span in spans.items()},
+            tile_bytes={names[name]: count for name, count in tile_bytes.items()},
         )
-    if search.best is not None:
-        found = search.best
-        for factor in MORE_STEPS:
-            steps = factor * found.steps // 2
-            if steps * len(found.copier.body) > instructions:
-                break
-            copies = _copies_of(loop, found.copier, found.stages, steps, may_be_whole=False)
-            if copies is not None:
-                search.run([OverlapPlan(found.copier, found.stages, steps, copies)], least_ns)
-    return search.best
+        copies = {names[name]: count for name, count in self.copies.items()}
+        return OverlapPlan(copier, self.body, stages, self.steps, copies)
+
+
+class OverlapPlanner:
+    """Finds plans for loops, for those that are alike once."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self.scheduler = scheduler
+        self._known: dict[Hashable, tuple[OverlapPlan | None, Structure]] = {}
+
+    def plan(
+        self,
+        loop: Loop,
+        copier: LoopCopier,
+        most: int,
+        instructions: int,
+        *,
+        may_be_whole: bool = False,
+    ) -> OverlapPlan | None:
+        """The plan of the shortest time, if there is one; at most so many instructions long.
+
+        Where all of the loop may be its body, it need not run twice.
+
+        It has `most` steps, more where that pays, or fewer where no more fit.
+        Bodies in which results take the tiles of operands are tried where nothing else is good.
+        """
+        bodies = [*_bodies(copier)]
+        structure = self.scheduler.structures.of(_instructions(bodies[0]), loop.variable)
+        private = tuple(name in copier.private for name in structure.tiles)
+        key = structure.key, private, loop.trips, loop.room, most, instructions, may_be_whole
+        if key not in self._known:
+            search = _Search(loop, self.scheduler, instructions, may_be_whole=may_be_whole)
+            with self.scheduler.in_room(loop.room):
+                search.run(copier, bodies, most)
+            self._known[key] = search.best, structure
+        found, its_structure = self._known[key]
+        if found is None:
+            return None
+        names = dict(zip(its_structure.tiles, structure.tiles, strict=True))
+        body = bodies[found.body]
+        return found.renamed(names, copier if body == copier.body else copier.with_body(body))
 
 
 class _Search:
     """The best plan so far, and the time of the loop with it."""
 
-    def __init__(self, loop: Loop, scheduler: Scheduler) -> None:
+    def __init__(
+        self, loop: Loop, scheduler: Scheduler, instructions: int, *, may_be_whole: bool
+    ) -> None:
         self.loop = loop
         self.scheduler = scheduler
+        self.instructions = instructions
+        self.may_be_whole = may_be_whole
         self.best: OverlapPlan | None = None
         self.best_ns = math.inf
 
-    def run(self, plans: Iterable[OverlapPlan], least_ns: float) -> None:
+    def run(self, copier: LoopCopier, bodies: Sequence[tuple[Statement, ...]], most: int) -> None:
+        """Try the plans of every body, then more steps for the best."""
+        most = min(most, self.instructions // len(bodies[0]))
+        for number, body in enumerate(bodies):
+            own = copier.trial(body)
+            least_ns = least_interval_ns(_instructions(body), self.scheduler)
+            self._try(self._plans(own, number, range(most, 1, -1)), least_ns)
+        if self.best is None:
+            return
+        found = self.best
+        for factor in MORE_STEPS:
+            steps = factor * found.steps // 2
+            if steps * len(found.copier.body) > self.instructions:
+                break
+            copies = _copies_of(self.loop, found.copier, found.stages, steps, may_be_whole=False)
+            if copies is not None:
+                self._try([replace(found, steps=steps, copies=copies)], least_ns)
+
+    def _plans(self, copier: LoopCopier, body: int, steps: Sequence[int]) -> Iterator[OverlapPlan]:
+        """What fits in the loop's room: the fewest stages first, the first number of steps."""
+        instructions, private = _instructions(copier.body), frozenset(copier.private)
+        for stages in find_stages(instructions, private, copier.tiles, self.scheduler):
+            for count in steps:
+                copies = _copies_of(
+                    self.loop, copier, stages, count, may_be_whole=self.may_be_whole
+                )
+                if copies is not None:
+                    yield OverlapPlan(copier, body, stages, count, copies)
+                    break
+
+    def _try(self, plans: Iterable[OverlapPlan], least_ns: float) -> None:
         """Try plans in turn, until none can be much better with iterations of `least_ns`."""
         for plan in plans:
             if self.best_ns * GOOD_SHARE <= self._total_ns(plan, least_ns):
@@ -110,8 +143,9 @@ class _Search:
             )
             trial = plan.copier.trial(plan.copier.body).steps(long, plan)
             steps = next(each for each in trial if isinstance(each, Loop))
-            unrolled = [each for each in steps.body if isinstance(each, Instr)]
-            order = repeated_order(unrolled, steps.variable, self.scheduler)
+            order = repeated_order(
+                _instructions(steps.body), steps.variable, self.scheduler, self.scheduler.windows
+            )
             time_ns = self._total_ns(plan, order.interval_ns / plan.steps)
             is_longer = self.best is not None and plan.steps > self.best.steps
             if time_ns < self.best_ns * (GAIN_OF_STEPS if is_longer else 1):
@@ -125,29 +159,15 @@ class _Search:
 def _bodies(copier: LoopCopier) -> Iterator[tuple[Statement, ...]]:
     """The body with one tile for what nothing reads; then with results in tiles of operands."""
     private = frozenset(copier.private)
-    body = merge_unread_tiles([e for e in copier.body if isinstance(e, Instr)], private)
+    body = merge_unread_tiles(_instructions(copier.body), private)
     yield tuple(body)
     fewer = reuse_tiles(body, private)
     if fewer != body:
         yield tuple(fewer)
 
 
-def _plans(
-    loop: Loop,
-    copier: LoopCopier,
-    steps: Iterable[int],
-    scheduler: Scheduler,
-    *,
-    may_be_whole: bool,
-) -> Iterator[OverlapPlan]:
-    """What fits in the loop's room: the fewest stages first, of each the first number of steps."""
-    body = [each for each in copier.body if isinstance(each, Instr)]
-    for stages in find_stages(body, frozenset(copier.private), copier.tiles, scheduler):
-        for count in steps:
-            copies = _copies_of(loop, copier, stages, count, may_be_whole=may_be_whole)
-            if copies is not None:
-                yield OverlapPlan(copier, stages, count, copies)
-                break
+def _instructions(body: Sequence[Statement]) -> list[Instr]:
+    return [each for each in body if isinstance(each, Instr)]
 
 
 def _copies_of(
@@ -156,7 +176,7 @@ def _copies_of(
     """The copies of each tile where so many steps fit the loop's trips and room; else None."""
     if loop.trips < (steps if may_be_whole else _least_trips(stages, steps)):
         return None
-    body = [each for each in copier.body if isinstance(each, Instr)]
+    body = _instructions(copier.body)
     return _copies(stages, steps, _loaded(body), unread_tiles(body), loop.room)
 
 

@@ -15,8 +15,9 @@ from itertools import accumulate
 
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Tile
+from glia.machine.ordering.tasks import Task
 from glia.machine.passes.on_chip_space import ON_CHIP_ALIGNMENT, round_up
-from glia.machine.passes.schedule import Scheduler, Task
+from glia.machine.passes.schedule import Scheduler
 
 MOST_STAGES = 5
 

@@ -11,7 +11,7 @@ from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Tile, usable_bytes_per_partition
 from glia.machine.ir import Loop, Program, Statement, walk, with_blocks
 from glia.machine.overlap.copier import LoopCopier
-from glia.machine.overlap.overlap_plan import best_plan
+from glia.machine.overlap.overlap_plan import OverlapPlanner
 from glia.machine.passes.schedule import WINDOWS, Scheduler
 from glia.options import CompileOptions
 from glia.tile.model_families import FAMILIES
@@ -58,7 +58,7 @@ def double_buffer(program: Program, options: CompileOptions) -> Program:
         uses,
         tiles,
         LIMITS[3 if is_more else options.optlevel],
-        Scheduler(arch, WINDOWS[options.optlevel]),
+        OverlapPlanner(Scheduler(arch, WINDOWS[options.optlevel])),
         capacity,
     )
     body = unroller.block(program.body)
@@ -81,7 +81,7 @@ class _Unroller:
     uses: Counter[str]
     tiles: dict[str, Tile]
     limits: UnrollLimits
-    scheduler: Scheduler
+    planner: OverlapPlanner
     capacity: dict[Memory, float]  # bytes per partition
 
     def block(self, body: tuple[Statement, ...], most: int = 0) -> tuple[Statement, ...]:
@@ -153,7 +153,7 @@ class _Unroller:
         most = min(loop.copies, self.limits.copies)
         instructions = self.limits.instructions
         is_whole = may_be_whole and loop.trips * len(copier.body) <= instructions
-        plan = best_plan(loop, copier, most, instructions, self.scheduler, may_be_whole=is_whole)
+        plan = self.planner.plan(loop, copier, most, instructions, may_be_whole=is_whole)
         return plan.copier.steps(loop, plan) if plan else []
 
     def _maximum_sets(self, copier: LoopCopier) -> int:

@@ -1,0 +1,209 @@
+"""The order of a loop's body that repeats soonest, once its iterations overlap.
+
+The list scheduler gives an instruction to the engine that would end it first, which fills engines
+while there is work, but not evenly over an iteration. Here work is also divided so that the busiest
+engine has the least, and the better of both orders is taken.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from glia.arch import Arch
+from glia.base.affine import Affine
+from glia.isa.kit import Instr
+from glia.machine.instruction_rewriting import substitute_instruction
+from glia.machine.ordering.tasks import Task, in_way
+
+if TYPE_CHECKING:
+    from glia.machine.ordering.list_order import Issue
+    from glia.machine.passes.schedule import Scheduler
+
+REPETITIONS = 4  # of a body, after which its iterations follow each other evenly
+LEAST_GAIN = 0.02  # of the busiest engine's time, for which a division is tried
+
+
+@dataclass(frozen=True)
+class RepeatedOrder:
+    """A body in order, and the time from one run of it to the next; an estimate.
+
+    `issues` has the position of each instruction in the body, and the way in which it is issued.
+    """
+
+    issues: Sequence[tuple[int, str]]
+    interval_ns: float
+
+
+def repeated_order(
+    body: Sequence[Instr], variable: str, scheduler: Scheduler, windows: Sequence[int]
+) -> RepeatedOrder:
+    """The best of the list scheduler's choice of engines and the even one, by each window."""
+    used = tuple(_distinct(windows, len(body)))
+    key = scheduler.key_of(scheduler.structures.of(body, variable), body), used
+    known = scheduler.orders.get(key)
+    if known is None:
+        known = scheduler.orders[key] = _best_order(body, variable, scheduler, used)
+    return known
+
+
+def _best_order(
+    body: Sequence[Instr], variable: str, scheduler: Scheduler, windows: Sequence[int]
+) -> RepeatedOrder:
+    tasks = scheduler.tasks(body)
+    even = _divided_evenly(tasks, scheduler.arch)
+    repetition = _Repetition(body, variable, scheduler)
+    best = RepeatedOrder((), math.inf)
+    for window in windows:
+        orders = [scheduler.order(tasks, window)]
+        listed = repetition.issued(orders[0])
+        if _busiest_ns(even, scheduler.arch) <= (1 - LEAST_GAIN) * _busiest_ns(
+            listed, scheduler.arch
+        ):
+            orders.append(scheduler.order(even, window))
+        for order in orders:
+            interval_ns = repetition.interval_ns(repetition.issued(order))
+            if interval_ns < best.interval_ns:
+                issues = [(each.task.position, each.way) for each in order]
+                best = RepeatedOrder(issues, interval_ns)
+    return best
+
+
+def _distinct(windows: Sequence[int], count: int) -> list[int]:
+    """The windows up to the first that holds so many instructions."""
+    enough = next((n for n, each in enumerate(windows) if each >= count), len(windows) - 1)
+    return list(windows[: enough + 1])
+
+
+def least_interval_ns(body: Sequence[Instr], scheduler: Scheduler) -> float:
+    """The time of the busiest engine, or of DMA, in one run of a body: no order repeats sooner."""
+    even = _divided_evenly([scheduler.task(0, each) for each in body], scheduler.arch)
+    return max(_loads(even, scheduler.arch).values(), default=0.0)
+
+
+def _divided_evenly(tasks: Sequence[Task], arch: Arch) -> list[Task]:
+    """The tasks, each with the variant with which the busiest engine has little to do."""
+    chosen = divide_evenly([(task.streams, task.durations) for task in tasks], arch)
+    return [
+        replace(task, ways=(task.ways[n],), streams=(task.streams[n],),
+                durations=(task.durations[n],))
+        for task, n in zip(tasks, chosen, strict=True)
+    ]  # fmt: skip
+
+
+def resource_of(stream: str, arch: Arch) -> str:
+    """What a stream occupies: all queues share DMA, and where they share a port Vector and GpSimd.
+
+    Streams are queues and engines.
+    """
+    if stream.startswith("queue."):
+        return "dma"
+    is_shared = arch.capabilities.has_shared_sbuf_port and stream == "gpsimd"
+    return "vector" if is_shared else stream
+
+
+def divide_evenly(
+    variants: Sequence[tuple[Sequence[str], Sequence[float]]], arch: Arch
+) -> list[int]:
+    """For each instruction the variant to take, so that the busiest engine has little to do.
+
+    The longest choose first, each what leaves the busiest engine with the least, then one by one
+    again as long as that gains.
+    """
+    chosen = [0] * len(variants)
+    loads: dict[str, float] = {}
+
+    def add(number: int, sign: int) -> None:
+        streams, durations = variants[number]
+        resource = resource_of(streams[chosen[number]], arch)
+        loads[resource] = loads.get(resource, 0.0) + sign * durations[chosen[number]]
+
+    free = [n for n, (streams, _) in enumerate(variants) if len(streams) > 1]
+    for number in set(range(len(variants))) - set(free):
+        add(number, 1)
+
+    def choose(number: int) -> bool:
+        streams, durations = variants[number]
+        ends = [
+            loads.get(resource_of(stream, arch), 0.0) + duration
+            for stream, duration in zip(streams, durations, strict=True)
+        ]
+        best = min(range(len(ends)), key=lambda each: (ends[each], each))
+        is_other = best != chosen[number]
+        chosen[number] = best
+        return is_other
+
+    for number in sorted(free, key=lambda n: -min(variants[n][1])):
+        choose(number)
+        add(number, 1)
+    for _ in range(len(free)):
+        is_changed = False
+        for number in free:
+            add(number, -1)
+            is_changed |= choose(number)
+            add(number, 1)
+        if not is_changed:
+            break
+    return chosen
+
+
+def _busiest_ns(tasks: Sequence[Task], arch: Arch) -> float:
+    """The time of the busiest engine that tasks take, in their first variants; DMA is none."""
+    loads = _loads(tasks, arch)
+    return max((time for name, time in loads.items() if name != "dma"), default=0.0)
+
+
+def _loads(tasks: Sequence[Task], arch: Arch) -> dict[str, float]:
+    loads: dict[str, float] = {}
+    for task in tasks:
+        resource = resource_of(task.streams[0], arch)
+        loads[resource] = loads.get(resource, 0.0) + task.durations[0]
+    return loads
+
+
+class _Repetition:
+    """A body that runs again and again: what waits for what, in one run of it and in the next.
+
+    What waits for the run before the last waits for the last as well.
+    """
+
+    def __init__(self, body: Sequence[Instr], variable: str, scheduler: Scheduler) -> None:
+        self.count = len(body)
+        self.scheduler = scheduler
+        runs = [
+            substitute_instruction(each, {}, {variable: Affine((), run)})
+            for run in range(2)
+            for each in body
+        ]
+        self.tasks = scheduler.tasks(runs)[: self.count]
+
+    def issued(self, order: Sequence[Issue]) -> list[Task]:
+        """The tasks in order, in the variants that are issued."""
+        task = self.scheduler.task
+        return [task(n.task.position, in_way(n.task.instruction, n.way)) for n in order]
+
+    def interval_ns(self, issued: Sequence[Task]) -> float:
+        """The time from one run to the next in an order, each engine and all of DMA in turn."""
+        arch, count = self.scheduler.arch, self.count
+        by_position = {task.position: task for task in issued}
+        ready_ns = [0.0] * (count * (REPETITIONS + 1))
+        free_ns: dict[str, float] = {}
+        table = ""
+        ends = [0.0]
+        for run in range(REPETITIONS):
+            for task in issued:
+                resource = resource_of(task.streams[0], arch)
+                start = max(free_ns.get(resource, 0.0), ready_ns[run * count + task.position])
+                end = start + task.durations[0] + self.scheduler.table_load_ns(task.table, table)
+                table = task.table or table
+                free_ns[resource] = end
+                edges = self.tasks[task.position]
+                for successor in edges.successors:
+                    is_ordered = by_position[successor % count].streams[0] == task.streams[0]
+                    is_seen = not is_ordered or successor in edges.readers
+                    place = run * count + successor
+                    ready_ns[place] = max(ready_ns[place], end + task.latency * is_seen)
+            ends.append(max(free_ns.values()))
+        return ends[-1] - ends[-2]

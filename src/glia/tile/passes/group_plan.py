@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import permutations
 
 from glia.base.affine import Affine
@@ -128,6 +129,7 @@ class GroupPlan:
         self.capacity = int(sbuf_bytes * GROUP_SHARE)
         self.on_chip = chain.on_chip()
         self.blocks: dict[int, int] = {}
+        self._tiles_by_blocks: dict[tuple[tuple[int, int], ...], list[_Tile]] = {}
 
     def lines_up(self) -> bool:
         """Whether every buffer that the nests touch has a dimension for the rows, or none of them.
@@ -234,7 +236,7 @@ class GroupPlan:
             if nest.name in self.products:
                 within |= {a: self.products[nest.name].tiles[a] for a in within}
             swept = math.prod(n for name, n in within.items() if name != axis)
-            working = swept * temporary_bytes(nest, axis)
+            working = swept * self._temporary_bytes[number]
             temporaries = max(temporaries, min(working, WORKING_BYTES))
         moving = [tile.held for tile in tiles if tile.moves]
         fixed = sum(tile.held for tile in tiles if not tile.moves)
@@ -242,10 +244,16 @@ class GroupPlan:
 
     def _tiles(self, blocks: Mapping[int, int]) -> list[_Tile]:
         """What SBUF holds in one iteration, beside temporaries; what nests share once."""
+        key = tuple(sorted(blocks.items()))
+        if key not in self._tiles_by_blocks:
+            self._tiles_by_blocks[key] = self._held_tiles(blocks)
+        return self._tiles_by_blocks[key]
+
+    def _held_tiles(self, blocks: Mapping[int, int]) -> list[_Tile]:
         found: dict[object, _Tile] = {}
         for number, nest in enumerate(self.chain.nests):
             within = self._extents_in_block(blocks, number)
-            for access, partition in self._placed_accesses(number):
+            for access, partition in self._placed_accesses[number]:
                 spans = _spans(access.index, within, partition)
                 key: object = access.buffer, partition in self.chain.shared[self.rows], spans
                 if not access.index or (isinstance(access, Load) and access.guards):
@@ -253,9 +261,19 @@ class GroupPlan:
                 found[key] = self._tile(access, partition, number, blocks, spans)
         return list(found.values())
 
-    def _placed_accesses(self, number: int) -> Iterator[tuple[Load | Store, str]]:
-        """(access, axis on its partitions) of everything that a nest touches."""
-        nest, rows = self.chain.nests[number], self.chain.shared[self.rows][number]
+    @cached_property
+    def _placed_accesses(self) -> list[list[tuple[Load | Store, str]]]:
+        """By nest, (access, axis on its partitions) of everything that it touches."""
+        shared = zip(self.chain.nests, self.chain.shared[self.rows], strict=True)
+        return [[*self._places(nest, rows)] for nest, rows in shared]
+
+    @cached_property
+    def _temporary_bytes(self) -> list[int]:
+        """By nest, the bytes of its temporaries for each value of the axes in a partition."""
+        shared = zip(self.chain.nests, self.chain.shared[self.rows], strict=True)
+        return [temporary_bytes(nest, rows) for nest, rows in shared]
+
+    def _places(self, nest: Nest, rows: str) -> Iterator[tuple[Load | Store, str]]:
         operands = self._operands(nest)
         if not operands:
             yield from ((access, rows) for access in accesses(nest))
@@ -371,7 +389,7 @@ class GroupPlan:
         swept = [axis.name for axis in sorted(axes, key=lambda axis: axis.name in carried)]
         columns = column_axes(nest, rows)
         tiles = {name: 1 if name in columns else within[name] for name in swept}
-        most = max(1, WORKING_BYTES // max(1, temporary_bytes(nest, rows)))
+        most = max(1, WORKING_BYTES // max(1, self._temporary_bytes[number]))
         for name in swept:
             if name == rows:
                 continue

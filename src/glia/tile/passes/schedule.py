@@ -76,6 +76,7 @@ class NestScheduler:
         self.buffers = program.buffers
         self.rows: dict[str, int] = {}
         self.readers: dict[str, list[Nest]] = {}
+        self._in_rows: dict[tuple[str, str], Schedule | None] = {}  # by nest and axis
         for nest in program.nests():
             for load in _all_loads(nest):
                 self.readers.setdefault(load.buffer, []).append(nest)
@@ -89,6 +90,7 @@ class NestScheduler:
         return found
 
     def _record_rows(self, nest: Nest, schedule: Schedule) -> None:
+        self._in_rows.clear()
         if self.buffers[nest.target.buffer].role == "temporary":
             self.rows[nest.target.buffer] = row_dim(nest.target.index, schedule.partition)
 
@@ -197,8 +199,12 @@ class NestScheduler:
 
     def contraction_in_rows(self, nest: Nest, rows: str) -> Schedule | None:
         """The schedule of a nest on the PE with this axis on the partitions of the result."""
-        operands = contraction_operands(nest)
-        return self._contraction(nest, operands, (rows,)) if operands else None
+        key = nest.name, rows
+        if key not in self._in_rows:
+            operands = contraction_operands(nest)
+            found = self._contraction(nest, operands, (rows,)) if operands else None
+            self._in_rows[key] = found
+        return self._in_rows[key]
 
     def _contraction(
         self, nest: Nest, operands: tuple[Load, Load], allowed: Sequence[str] = ()

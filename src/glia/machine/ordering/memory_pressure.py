@@ -43,6 +43,16 @@ class MemoryPressure:
                     self._allocate(name, bytes_used)
         self.remaining_uses.update(self.live.keys())  # one use that never comes
 
+    def most_live_in_order(self) -> int:
+        """The bytes per partition that are live at most in the order given."""
+        live = most = self.live_bytes
+        for position, tiles in enumerate(self.tiles):
+            passing = [name for name in tiles if name not in self.live]
+            live += sum(tiles[name] for name in passing if self.users[name][0] == position)
+            most = max(most, live)
+            live -= sum(tiles[name] for name in passing if self.users[name][-1] == position)
+        return most
+
     def may_overflow(self) -> bool:
         """Whether some instruction's tiles might not fit beside the live ones."""
         return self.live_bytes + self.largest > self.capacity

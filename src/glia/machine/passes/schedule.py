@@ -228,13 +228,21 @@ class Scheduler:
         return tasks
 
     def _pressure(self, tasks: Sequence[Task], memory: Memory) -> MemoryPressure:
-        """The memory's state before a run: within a loop's room, or a share of the memory."""
-        capacity = usable_bytes_per_partition(memory, self.arch) * RUN_SHARES[memory]
-        held: set[str] = set()
-        if memory is Memory.SBUF and self.room:
-            capacity, held = self.room, _live_across_iterations(tasks)
+        """The memory's state before a run: within a loop's room, or a share of the memory.
+
+        Where the run takes more than the share in the order given, it may take as much in any, and
+        the share of what is left then.
+        """
         run = [task.instruction for task in tasks]
-        return MemoryPressure(run, memory, capacity, self.arch, self.placed, held)
+        if memory is Memory.SBUF and self.room:
+            held = _live_across_iterations(tasks)
+            return MemoryPressure(run, memory, self.room, self.arch, self.placed, held)
+        usable, share = usable_bytes_per_partition(memory, self.arch), RUN_SHARES[memory]
+        pressure = MemoryPressure(run, memory, usable * share, self.arch, self.placed)
+        most = pressure.most_live_in_order()
+        if pressure.capacity < most < usable:
+            pressure.capacity = most + (usable - most) * share
+        return pressure
 
     def task(self, position: int, instruction: Instr) -> Task:
         """The node of an instruction, without edges."""

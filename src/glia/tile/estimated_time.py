@@ -74,9 +74,10 @@ def _product_columns(nest: Nest, left: Load, right: Load, at_least: int) -> floa
     """The columns that the PE moves for a contraction, whichever operand stays in it."""
     extents, reduced = nest.extents, {axis.name for axis in nest.reduced_axes}
     sides = [axes_of(each) - reduced for each in (left, right)]
-    batch = math.prod(extents[axis] for axis in sides[0] & sides[1])
+    shared = sides[0] & sides[1]
+    batch = math.prod(extents[axis] for axis in shared)
     depth = -(-math.prod(extents[axis] for axis in reduced) // PARTITIONS)
-    spans = [math.prod(extents[axis] for axis in side - sides[0] & sides[1]) for side in sides]
+    spans = [math.prod(extents[axis] for axis in side - shared) for side in sides]
     return min(
         batch * depth * -(-stays // PARTITIONS) * max(at_least, moves)
         for stays, moves in (spans, spans[::-1])

@@ -66,3 +66,23 @@ def test_short_rows_are_stored_from_where_they_were_computed(columns: int, targe
     neff = compiled(lambda x: jnp.exp(x), (x,), target)
     assert not any(isinstance(each, TensorCopy) for each in neff.program.instructions())
     np.testing.assert_allclose(glia.load(neff)(x)[0], np.exp(x), rtol=1e-5)
+
+
+def gathered_product(h: Any, w: Any, rows: Any) -> Any:
+    """Rows of a batch of products that indices choose, as tokens fetch what experts computed."""
+    product = jnp.einsum("ech,ehw->ecw", h, w)
+    return product.reshape(-1, product.shape[-1])[rows] * 2
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_product_whose_rows_are_gathered_is_stored_row_by_row(target: str) -> None:
+    h = RANDOM.standard_normal((2, 128, 256), np.float32)
+    w = RANDOM.standard_normal((2, 256, 256), np.float32)
+    rows = RANDOM.integers(0, 256, 64).astype(np.int32)
+    neff = compiled(gathered_product, (h, w, rows), target)
+    products = [store for store in stores(neff) if store.dst.dtype.is_float]
+    assert products
+    assert all(store.dst.contiguous_bytes >= LONG_RUN for store in products)
+    (found,) = glia.load(neff)(h, w, rows)
+    expected = np.einsum("ech,ehw->ecw", h, w).reshape(-1, 256)[rows] * 2
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3)

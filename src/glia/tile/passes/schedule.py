@@ -508,6 +508,8 @@ def _all_loads(nest: Nest) -> list[Load]:
 
 def _can_read_resident(reader: Nest, load: Load, rows: int) -> bool:
     """Whether a nest can read a resident buffer with these rows, in place or transposed."""
+    if load.dynamic:
+        return False
     swept = reader.reduction.axes if reader.reduction else ()
     operands = contraction_operands(reader)
     if operands is not None and load in operands:

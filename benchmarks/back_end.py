@@ -128,7 +128,7 @@ def own_library() -> Iterator[Row]:
 
 def public_library(library: str) -> Iterator[Row]:
     """The kernels of the NKI library that have published times."""
-    held_out.use(Path(library), Path(library))
+    held_out.use(Path(library))
     for row in LIBRARY:
         times = []
         for as_written in (True, False):

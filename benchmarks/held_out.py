@@ -209,10 +209,9 @@ TIMES: dict[type, Callable[[Any], float]] = {
 }  # fmt: skip
 
 
-def use(library: Path, samples: Path, fusions: Path) -> None:
-    """Let the repositories be imported, and the names of NKI that they import."""
-    folders = (DROP_IN, library / "src" / "nkilib_src", samples / "src", fusions)
-    sys.path[:0] = [str(folder) for folder in folders]
+def use(library: Path, *folders: Path) -> None:
+    """Let the library and folders of modules be imported, and the names of NKI that they import."""
+    sys.path[:0] = [str(each) for each in (DROP_IN, library / "src" / "nkilib_src", *folders)]
 
 
 def show(name: str, target: str, published: float, predict: Callable[[], float]) -> Found:
@@ -266,7 +265,7 @@ def report_of(sections: Sequence[tuple[str, Sequence[Found]]]) -> str:
 
 def main(library: str, samples: str, fusions: str) -> int:
     """Print every row and write the report."""
-    use(Path(library), Path(samples), Path(fusions))
+    use(Path(library), Path(samples) / "src", Path(fusions))
     found = [
         show(row.name, f"trn2, {row.cores}", row.us, lambda row=row: TIMES[type(row)](row))
         for row in LIBRARY

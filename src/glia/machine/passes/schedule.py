@@ -72,9 +72,14 @@ def schedule(program: Program, options: CompileOptions) -> Program:
 
 
 def schedule_keeping_engines(
-    program: Program, may_move: Callable[[Instr], bool] | None = None
+    program: Program,
+    may_move: Callable[[Instr], bool] | None = None,
+    *,
+    is_generous: bool = False,
 ) -> Program:
     """Reorder straight-line runs of a program; only what `may_move` accepts changes its engine.
+
+    `is_generous` lets runs that hold much of a memory hold more, which may not fit.
 
     Accesses to tiles whose addresses overlap keep their order. An instruction that `may_move`
     accepts, none by default, may change to an engine that gives the same bits.
@@ -85,6 +90,7 @@ def schedule_keeping_engines(
         may_move=may_move or (lambda _: False),
         aliases=_aliases_by_tile(program),
         placed=program.addresses,
+        is_generous=is_generous,
     )
     return replace(program, body=scheduler.block(program.body))
 
@@ -135,12 +141,14 @@ class Scheduler:
         may_move: Callable[[Instr], bool] = lambda _: True,
         aliases: Mapping[str, Sequence[str]] | None = None,
         placed: Container[str] = (),
+        is_generous: bool = False,
     ) -> None:
         self.arch = arch
         self.window = window
         self.may_move = may_move
         self.aliases = aliases or {}
         self.placed = placed
+        self.is_generous = is_generous
         self.room = 0  # bytes per partition of SBUF for a loop's tiles; 0 where it is not known
         self.structures = Structures()
         self.orders: dict[Hashable, RepeatedOrder] = {}  # of bodies, by what they have in common
@@ -230,8 +238,8 @@ class Scheduler:
     def _pressure(self, tasks: Sequence[Task], memory: Memory) -> MemoryPressure:
         """The memory's state before a run: within a loop's room, or a share of the memory.
 
-        Where the run takes more than the share in the order given, it may take as much in any, and
-        the share of what is left then.
+        Of a scheduler that is generous a run that takes more than the share in the order given may
+        take as much in any, and the share of what is left then.
         """
         run = [task.instruction for task in tasks]
         if memory is Memory.SBUF and self.room:
@@ -239,7 +247,7 @@ class Scheduler:
             return MemoryPressure(run, memory, self.room, self.arch, self.placed, held)
         usable, share = usable_bytes_per_partition(memory, self.arch), RUN_SHARES[memory]
         pressure = MemoryPressure(run, memory, usable * share, self.arch, self.placed)
-        most = pressure.most_live_in_order()
+        most = pressure.most_live_in_order() if self.is_generous else 0
         if pressure.capacity < most < usable:
             pressure.capacity = most + (usable - most) * share
         return pressure

@@ -26,12 +26,14 @@ from glia.timing.errors import TimingTooLarge
 from glia.timing.simulate import simulate_timing
 
 Change = Callable[[Program], Program]
+Order = Callable[..., Program]  # takes `is_generous` of `schedule_keeping_engines`
 # Of each memory, for live tiles: gaps between tiles, and instructions that change places, take more
 SHARES = (0.8, 0.65, 0.5, 0.35)
+ORDERED_TWICE = 10_000  # statements: longer programs are scheduled once
 
 
 def fit_on_chip(
-    program: Program, schedule: Change | None, place: Change, *, spills: bool, moves_fills: bool
+    program: Program, schedule: Order | None, place: Change, *, spills: bool, moves_fills: bool
 ) -> Program:
     """Schedule and place a program; in program order where no schedule fits on chip.
 
@@ -55,11 +57,29 @@ def fit_on_chip(
         return _spill_and_place(program, schedule, place)
     if schedule is not None:
         with suppress(OnChipMemoryFull):
-            return place(schedule(program))
+            return _ordered(program, schedule, place)
     return in_order
 
 
-def scheduler_of(program: Program, session: Recorder) -> Change:
+def _ordered(program: Program, schedule: Order, place: Change) -> Program:
+    """A program scheduled and placed: with more live together where that fits and ends sooner."""
+    narrow = schedule(program)
+    if len(program.body) > ORDERED_TWICE:
+        return place(narrow)
+    wide = schedule(program, is_generous=True)
+    if wide.body == narrow.body:
+        return place(narrow)
+    try:
+        fitted = place(wide)
+    except OnChipMemoryFull:
+        return place(narrow)
+    with suppress(OnChipMemoryFull, TimingTooLarge):
+        other = place(narrow)
+        return min(fitted, other, key=_nanoseconds)
+    return fitted
+
+
+def scheduler_of(program: Program, session: Recorder) -> Order:
     """The scheduler of a kernel.
 
     Instructions may move to an idle engine where the kernel names none. With addresses chosen by
@@ -72,7 +92,7 @@ def scheduler_of(program: Program, session: Recorder) -> Change:
     return partial(schedule_keeping_engines, may_move=moves)
 
 
-def _fit_renamed(program: Program, schedule: Change, place: Change) -> Program | None:
+def _fit_renamed(program: Program, schedule: Order, place: Change) -> Program | None:
     """The program with renamed tiles and shared results, placed; None where they do not fit.
 
     What is loaded again is loaded once, if the kernel fits then and ends sooner. Tiles are renamed
@@ -82,7 +102,7 @@ def _fit_renamed(program: Program, schedule: Change, place: Change) -> Program |
     fitted = None
     for given in (use_both_memories(renamed), renamed):
         try:
-            fitted = place(schedule(given))
+            fitted = _ordered(given, schedule, place)
             break
         except OnChipMemoryFull as full:
             if full.facts["memory"] == Memory.SBUF.value:
@@ -90,7 +110,7 @@ def _fit_renamed(program: Program, schedule: Change, place: Change) -> Program |
     shared = share_loads(renamed)
     if shared is not renamed:
         with suppress(OnChipMemoryFull, TimingTooLarge):
-            changed = place(schedule(use_both_memories(shared)))
+            changed = _ordered(use_both_memories(shared), schedule, place)
             if fitted is None or _nanoseconds(changed) < _nanoseconds(fitted):
                 return changed
     return fitted
@@ -101,7 +121,7 @@ def _nanoseconds(placed: Program) -> float:
     return simulate_timing(insert_semaphores(placed), arch, trace=False).latency_ns
 
 
-def _spill_and_place(program: Program, schedule: Change | None, place: Change) -> Program:
+def _spill_and_place(program: Program, schedule: Order | None, place: Change) -> Program:
     """A program that does not fit, with tiles that leave the chip and return."""
     renamed = rename_tiles(program)
     for share in SHARES:

@@ -201,10 +201,8 @@ def moved_programs() -> Iterator[Sharded]:
 
 
 def programs() -> Iterator[Sharded]:
-    """Programs at three sizes each."""
+    """A step of descent, and the others at three sizes each."""
     yield fully_sharded(256, 704, 128)
-    yield fully_sharded(512, 1408, 256, layers=4)
-    yield fully_sharded(1024, 2816, 256, layers=2)
     for width, hidden, rows in ((1024, 2816, 256), (2048, 5632, 512), (4096, 14336, 1024)):
         yield tensor_parallel(width, hidden, rows)
     for heads, rows in ((4, 1024), (8, 2048), (8, 4096)):

@@ -136,7 +136,12 @@ def greatest(x: Any) -> Any:
     return lax.dynamic_slice_in_dim(total, lax.axis_index("r") * 2, 2, 0)
 
 
-@pytest.mark.parametrize("local", [same_piece, overlapping, also_whole, by_data])
+def placed_by_a_sum(x: Any) -> Any:
+    place = lax.psum(x[0, 0], "r").astype(jnp.int32)
+    return lax.dynamic_slice(x, (lax.axis_index("r") * 2, place), (2, 8))
+
+
+@pytest.mark.parametrize("local", [same_piece, overlapping, also_whole, by_data, placed_by_a_sum])
 def test_a_sum_that_is_needed_whole_or_elsewhere_stays(local: Local) -> None:
     module = lowered(local, (P(),), P("r"), (16, 8))
     assert kinds_in(moved(module, "llm-training")) == ["all-reduce"]

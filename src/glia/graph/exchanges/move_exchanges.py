@@ -30,7 +30,7 @@ from glia.graph.rules.constructors import apply, monoid_region, splat, splat_lik
 from glia.graph.rules.driver import RewriteRule, apply_rules, map_regions, results_as_node
 from glia.graph.rules.facts import holds_exactly, uniform
 from glia.graph.rules.inline_regions import inline
-from glia.graph.rules.regions import parameters_read, regions_of
+from glia.graph.rules.regions import all_nodes, parameters_read, regions_of
 from glia.options import CompileOptions
 
 MOST_PLACE_NODES = 64  # of the arithmetic from a rank's number to where its piece begins
@@ -153,6 +153,8 @@ def _pieces(graph: Graph, node: Collective) -> Iterator[tuple[Node, Node]]:
 
 
 def _piece(path: _Path, op: DynamicSlice) -> Node | None:
+    if path.collective not in Graph("whole", (), (op.x,)).nodes:
+        return None
     along = [d for d, extent in enumerate(op.x.shape) if op.slice_sizes[d] != extent]
     if len(along) != 1:
         return None
@@ -237,7 +239,10 @@ class _Loops:
         if self.is_sparing and node.kind == "all-gather":
             return False
         body = op.body
-        return all(body.results[i] is body.parameters[i] for i in parameters_read((node,)))
+        is_repeatable = all(each.is_pure for each in all_nodes(Graph("cone", (), (node,))))
+        return is_repeatable and all(
+            body.results[i] is body.parameters[i] for i in parameters_read((node,))
+        )
 
     def _accumulations(self, op: While, node: Collective) -> Iterator[_Accumulated]:
         """What is added of all results of a sum over ranks; nothing where one has another use."""

@@ -556,6 +556,6 @@ EXCLUDED = (
     ("first matmul after a cold start, 675 ns (Trn2)",
      "contradicts the documented half rate, which the throttled transposition agrees with"),
     ("semaphore wait before a weights load, 58 ns", "begin and end are not defined"),
-    ("all other times of collectives", "see Collectives"),
+    ("all other times of collectives", "they have a table of their own: Collectives"),
     ("CC barrier, 369 ns (Trn1)", "the picture does not say what ranks waited for"),
 )  # fmt: skip

@@ -57,11 +57,11 @@ def test_iterations_of_a_unets_blocks_overlap_more() -> None:
 
     module = lowered(attention, floats(2048, 40))
     generic, unet = (
-        glia.compile(module, target="trn2", model_type=kind)
+        glia.compile(module, target="trn1", model_type=kind)
         for kind in ("generic", "unet-inference")
     )
     assert unet.report["precision"]["model_type"] == "unet-inference"
-    assert time_of(unet) < 0.98 * time_of(generic)
+    assert time_of(unet) < 0.9 * time_of(generic)
 
 
 def test_infinities_saturate_before_transposes_on_trn1() -> None:
@@ -152,7 +152,7 @@ def test_a_product_is_divided_among_two_cores(target: str) -> None:
     module = lowered(lambda a, b: jnp.tanh(a @ b), *arrays)
     one, two = (glia.compile(module, target=target, logical_nc_config=n) for n in (1, 2))
     assert (len(one.programs), len(two.programs)) == (1, 2)
-    assert time_of(two) < 0.8 * time_of(one)
+    assert time_of(two) < 0.9 * time_of(one)  # both with the launch, two cores with more of it
     found = [glia.load(neff)(*arrays)[0].astype(np.float32) for neff in (one, two)]
     np.testing.assert_allclose(found[0], found[1], atol=0.01)
 

@@ -12,6 +12,7 @@ from jax import lax
 
 import glia
 from glia.arch.instances import COMPILED_TARGETS
+from glia.isa.instructions.dma import DmaCopy
 from glia.tile.ir import Program
 from glia.tile.passes import choose_layouts, order_dimensions
 
@@ -105,3 +106,20 @@ def test_what_has_its_rows_innermost_is_turned_once(
     ]  # fmt: skip
     assert moved
     assert min(min(i.src.contiguous_bytes, i.dst.contiguous_bytes) for i in moved) >= 64
+
+
+@pytest.mark.parametrize("target", COMPILED_TARGETS)
+def test_images_whose_channels_lie_on_rows_beside_a_window_are_not_moved_by_elements(
+    target: str,
+) -> None:
+    images, filters = np.zeros((1, 96, 96, 32), np.float32), np.zeros((3, 3, 32, 32), np.float32)
+
+    def convolved(x: Any, w: Any) -> Any:
+        layout = ("NHWC", "HWIO", "NHWC")
+        return lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=layout)
+
+    neff, _, _ = compiled(convolved, (images, filters), target)
+    transfers = [each for each in neff.program.instructions() if isinstance(each, DmaCopy)]
+    assert transfers
+    for each in transfers:
+        assert each.moved_bytes() >= 32 * each.descriptors(), each

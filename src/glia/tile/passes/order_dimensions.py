@@ -33,10 +33,10 @@ LEAST_GAIN = 2  # times as fast: less than that is within what the estimate leav
 
 @dataclass(frozen=True)
 class _Transfer:
-    """An access of a nest to HBM, the axis on its partitions and the values that it sweeps."""
+    """An access of a nest to HBM, the axes on its partitions and the values that it sweeps."""
 
     access: Load | Store
-    partition: str
+    partitions: tuple[str, ...]
     spans: Mapping[str, int]
     elements: int
 
@@ -72,8 +72,8 @@ def _transfers(nest: Nest, schedule: Schedule) -> Iterator[_Transfer]:
         elements = 1
         for axis in swept & extents.keys():
             elements *= extents[axis]
-        partition = schedule.contract if is_operand else schedule.partition
-        yield _Transfer(access, partition, spans, elements)
+        rows = (schedule.contract, *schedule.packed) if is_operand else (schedule.partition,)
+        yield _Transfer(access, tuple(filter(None, rows)), spans, elements)
 
 
 def _best_move(buffer: Buffer, transfers: list[_Transfer], arch: Arch) -> Move | None:
@@ -98,9 +98,9 @@ def _transfer_ns(
 ) -> float:
     """The time that all DMA engines take for a transfer, descriptor by descriptor."""
     width, index = buffer.dtype.bytes, moved(transfer.access.index, move)
-    run, partition = 1, transfer.partition
+    run, partitions = 1, transfer.partitions
     for expression, extent in zip(reversed(index), reversed(shape), strict=True):
-        if partition and expression.coefficient(partition):
+        if any(map(expression.coefficient, partitions)):
             break
         terms = [(v, c) for v, c in expression.terms if v in transfer.spans]
         swept = 1 + sum(abs(c) * (transfer.spans[v] - 1) for v, c in terms)
@@ -111,7 +111,10 @@ def _transfer_ns(
     descriptors = transfer.elements / run * arch.dma_descriptor_ns
     plain_ns = (count / arch.dma_bytes_per_ns + descriptors) / engines
     is_load = isinstance(transfer.access, Load) and not transfer.access.guards
-    if not is_load or width not in TRANSPOSABLE_BYTES or row_dim(index, partition) < 0:
+    if not is_load or width not in TRANSPOSABLE_BYTES or len(partitions) > 1:
+        return plain_ns
+    (partition,) = partitions or ("",)
+    if row_dim(index, partition) < 0:
         return plain_ns
     # blocks of 128 rows are turned on chip or on their way, an element of each row in a cycle
     rows = min(PARTITIONS, transfer.spans[partition])

@@ -420,11 +420,15 @@ def test_an_interrupt_ends_a_run_and_the_program_runs_again() -> None:
     clear = Memset(dst=Pattern(t, F32, ((1, 128), (1, 8))), value=0.0)
     body = (Loop("i", 10_000, (Loop("j", 9_000, (clear,)),)),)
     host = HostProgram(Program("p", "trn2", {"t": t}, (), (), {}, body))
-    for _ in range(2):
-        timer = threading.Timer(0.2, os.kill, [os.getpid(), signal.SIGINT])
-        timer.start()
-        with pytest.raises(KeyboardInterrupt):
-            host.run({})
+    known = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may ignore it
+    try:
+        for _ in range(2):
+            timer = threading.Timer(0.2, os.kill, [os.getpid(), signal.SIGINT])
+            timer.start()
+            with pytest.raises(KeyboardInterrupt):
+                host.run({})
+    finally:
+        signal.signal(signal.SIGINT, known)
 
 
 @pytest.mark.parametrize("at", [-4, 1 << 30])

@@ -29,7 +29,7 @@ from glia.graph.ops.scalar_regions import monoid
 from glia.graph.rules.constructors import apply, monoid_region, splat, splat_like
 from glia.graph.rules.driver import RewriteRule, apply_rules, map_regions, results_as_node
 from glia.graph.rules.facts import holds_exactly, uniform
-from glia.graph.rules.inline_regions import inline
+from glia.graph.rules.inline_regions import inline, rebuilt
 from glia.graph.rules.regions import all_nodes, parameters_read, regions_of
 from glia.options import CompileOptions
 
@@ -110,17 +110,6 @@ def _is_linear(node: Node) -> bool:
     return is_scaled and _is_elementwise(node)
 
 
-def _rebuilt(graph: Graph, made: Mapping[Node, Node]) -> tuple[Node, ...]:
-    """The results of a graph, with other nodes in place of some: parameters, or what they give."""
-    image = dict(made)
-    for node in graph.nodes:
-        if node not in image:
-            operands = [image[operand] for operand in node.operands]
-            same = all(new is old for new, old in zip(operands, node.operands, strict=True))
-            image[node] = node if same else node.with_operands(operands)
-    return tuple(image[result] for result in graph.results)
-
-
 # --- pieces of sums -------------------------------------------------------------------------------
 
 
@@ -129,7 +118,7 @@ def _scattered_everywhere(graph: Graph) -> Graph:
     graph = graph.rewrite(_with_scattered_regions)
     for node in graph.nodes:
         if isinstance(node, Collective) and (made := dict(_pieces(graph, node))):
-            return _scattered_everywhere(replace(graph, results=_rebuilt(graph, made)))
+            return _scattered_everywhere(replace(graph, results=rebuilt(graph, made)))
     return graph
 
 
@@ -283,7 +272,7 @@ def _exchanged_before(op: While, node: Collective) -> Node:
     states = (*op.state, *inline(region, op.state))
     more = [_parameter(count + n, result) for n, (_, result) in enumerate(wanted)]
     made = {result: new for (_, result), new in zip(wanted, more, strict=True)}
-    loop = _loop(op, states, (*body.parameters, *more), (*_rebuilt(body, made), *more))
+    loop = _loop(op, states, (*body.parameters, *more), (*rebuilt(body, made), *more))
     return results_as_node(results_of(loop)[:count])
 
 
@@ -299,7 +288,7 @@ def _exchanged_after(op: While, found: Sequence[_Accumulated]) -> Node:
         made[each.addition] = apply("add", parameters[each.state], local)
     made |= zip(body.parameters, parameters, strict=True)
     made |= {each.addition: _moved_into(body, made, each.addition) for each in found}
-    results = _rebuilt(body, made)
+    results = rebuilt(body, made)
     totals = list(results_of(_loop(op, states, parameters, results)))
     for each in found:
         total = _sum_over_ranks(each, totals[each.state], op.state[each.state])
@@ -310,7 +299,7 @@ def _exchanged_after(op: While, found: Sequence[_Accumulated]) -> Node:
 def _moved_into(body: Graph, made: Mapping[Node, Node], addition: Node) -> Node:
     """An addition made of the nodes of a body, with its parameters replaced."""
     own: dict[Node, Node] = {o: new for o, new in made.items() if isinstance(o, Parameter)}
-    (result,) = _rebuilt(Graph(body.name, body.parameters, (made[addition],)), own)
+    (result,) = rebuilt(Graph(body.name, body.parameters, (made[addition],)), own)
     return result
 
 
@@ -327,7 +316,7 @@ def _loop(
     body = Graph(op.body.name, tuple(parameters), tuple(results))
     used = tuple(_parameter(n, state) for n, state in enumerate(states))
     old: dict[Node, Node] = dict(zip(op.condition.parameters, used, strict=False))
-    condition = Graph(op.condition.name, used, _rebuilt(op.condition, old))
+    condition = Graph(op.condition.name, used, rebuilt(op.condition, old))
     return While(tuple(states), condition, body, loc=op.loc)
 
 

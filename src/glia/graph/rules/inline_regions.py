@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from glia.base.dtype import S32
@@ -42,7 +42,12 @@ class RegionNotScalar(CompileError):
 
 def inline(graph: Graph, arguments: Sequence[Node]) -> tuple[Node, ...]:
     """The results of `graph` applied to `arguments`, as nodes of the surrounding graph."""
-    image: dict[Node, Node] = dict(zip(graph.parameters, arguments, strict=True))
+    return rebuilt(graph, dict(zip(graph.parameters, arguments, strict=True)))
+
+
+def rebuilt(graph: Graph, made: Mapping[Node, Node]) -> tuple[Node, ...]:
+    """The results of a graph, with other nodes in place of some: parameters, or what they give."""
+    image = dict(made)
     for node in graph.nodes:
         if node not in image:
             operands = [image[operand] for operand in node.operands]

@@ -118,8 +118,9 @@ def to_numpy(value: Any) -> np.ndarray:
     """The contents as a NumPy array, that of a PyTorch tensor sharing its memory."""
     framework = framework_of(value)
     if framework == "torch":
-        host = importlib.import_module(TORCH_KERNELS).as_host if is_on_neuron(value) else None
-        return _from_torch(host(value.detach()) if host else value.detach())
+        if is_on_neuron(value):
+            value = importlib.import_module(TORCH_KERNELS).host_contents(value)
+        return _from_torch(value.detach())
     if framework == "jax" and _is_traced(value):
         feature = (
             "an array that JAX traces (call the kernel itself there, not measured or simulated)"

@@ -19,13 +19,17 @@ from glia.nki.names.targets import model_target, platform_target
 from glia.nki.run.frameworks import (
     framework_of,
     is_empty,
-    is_on_neuron,
     leaves,
     map_leaves,
     torch_dtype,
 )
 from glia.nki.run.launch import bind, flatten_outputs, restore_structure
-from glia.plugins.torch.device.device_memory import as_host, check_devices, on_device
+from glia.plugins.torch.device.device_memory import (
+    as_host,
+    check_devices,
+    is_on_device,
+    on_device,
+)
 
 OPERATORS: dict[Any, Callable[..., Any]] = {}
 """The function of each operation that `nki_op` has made: what it computes, kernels and all."""
@@ -61,9 +65,9 @@ def call(kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if any(is_empty(each) for each in given):
         return _without_contents(kernel, args, kwargs, given[0].device)
     check_devices(kernel.__name__, given)
-    args, kwargs = _tensors_mapped([args, kwargs], _host_contents)
+    args, kwargs = _tensors_mapped([args, kwargs], host_contents)
     returned = kernel(*args, **kwargs)
-    core = next((each.device.index or 0 for each in given if is_on_neuron(each)), None)
+    core = next((each.device.index or 0 for each in given if is_on_device(each)), None)
     results = flatten_outputs(returned, wrote=True)
     if core is not None:
         results = [on_device(each, core) for each in results]
@@ -72,9 +76,9 @@ def call(kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return restore_structure(returned, list(values or ()))
 
 
-def _host_contents(tensor: torch.Tensor) -> torch.Tensor:
+def host_contents(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor without its gradient, in the host's view of its memory."""
-    return as_host(tensor.detach()) if is_on_neuron(tensor) else tensor.detach()
+    return as_host(tensor.detach()) if is_on_device(tensor) else tensor.detach()
 
 
 class _KernelFunction(torch.autograd.Function):  # type: ignore[misc]  # no types of torch

@@ -111,9 +111,9 @@ def _transfer_ns(
     descriptors = transfer.elements / run * arch.dma_descriptor_ns
     plain_ns = (count / arch.dma_bytes_per_ns + descriptors) / engines
     is_load = isinstance(transfer.access, Load) and not transfer.access.guards
-    if not is_load or width not in TRANSPOSABLE_BYTES or len(partitions) > 1:
+    if not is_load or width not in TRANSPOSABLE_BYTES or len(partitions) != 1:
         return plain_ns
-    (partition,) = partitions or ("",)
+    (partition,) = partitions
     if row_dim(index, partition) < 0:
         return plain_ns
     # blocks of 128 rows are turned on chip or on their way, an element of each row in a cycle

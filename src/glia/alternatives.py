@@ -40,6 +40,9 @@ _GLIA = logging.getLogger("glia")
 SMALLEST_PARALLEL = 300
 """Nodes of a graph below which another process takes longer to start than to do its work."""
 
+LEAST_SECONDS = 0.5
+"""Of the passes that all levels share, from which on lower levels are compiled in processes."""
+
 LOOP_TRIPS = 4
 """How often a loop is taken to run whose exchanges a strategy may move."""
 
@@ -146,30 +149,63 @@ class ComparedLevel:
 
 
 def fastest_level(
-    options: CompileOptions, build: Callable[[CompileOptions], tuple[Program, ...]]
+    options: CompileOptions,
+    build: Callable[[CompileOptions], tuple[Program, ...]],
+    processes: int = 1,
 ) -> tuple[tuple[Program, ...], int, tuple[ComparedLevel, ...]]:
     """The fastest programs of the level asked for and of those below, their level, all times.
 
     The first is `options` itself and may raise. Among equal times the highest level is kept; where
-    what was asked for has no time, it is.
+    what was asked for has no time, it is. With several `processes` lower levels are timed beside
+    it; only one that is faster is built in this process too.
     """
-    programs = build(options)
-    best, chosen = latency_us(programs, options.target), options.optlevel
-    compared = [ComparedLevel(chosen, _rounded(best))]
-    for level in range(options.optlevel - 1, 0, -1):
-        if best is None:
-            break
-        with _silence():
-            try:
-                tried = build(dataclasses.replace(options, optlevel=level))
-            except (CompileError, Misfit):
-                compared.append(ComparedLevel(level, None))
+    started = time.monotonic()
+    lower = [
+        dataclasses.replace(options, optlevel=level) for level in range(options.optlevel - 1, 0, -1)
+    ]
+    with contextlib.ExitStack() as stack:
+        children = [
+            stack.enter_context(ChildProcess(functools.partial(_time_level, build, level)))
+            for level in (lower[: processes - 1] if can_fork() else ())
+        ]
+        programs = build(options)
+        best, chosen = latency_us(programs, options.target), options.optlevel
+        patience = _patience(started)
+        compared = [ComparedLevel(chosen, _rounded(best))]
+        for level, child in itertools.zip_longest(lower, children):
+            if best is None:
+                break
+            us = child.number(patience) if child else None
+            if us is not None and us >= best:
+                compared.append(ComparedLevel(level.optlevel, _rounded(us)))
                 continue
-        us = latency_us(tried, options.target)
-        compared.append(ComparedLevel(level, _rounded(us)))
-        if us is not None and us < best:
-            programs, best, chosen = tried, us, level
+            with _silence():
+                try:
+                    tried = build(level)
+                except (CompileError, Misfit):
+                    compared.append(ComparedLevel(level.optlevel, None))
+                    continue
+            us = latency_us(tried, options.target)
+            compared.append(ComparedLevel(level.optlevel, _rounded(us)))
+            if us is not None and us < best:
+                programs, best, chosen = tried, us, level.optlevel
     return programs, chosen, tuple(compared)
+
+
+def _time_level(
+    build: Callable[[CompileOptions], tuple[Program, ...]], options: CompileOptions
+) -> tuple[float, Callable[[], bytes]]:
+    """The work of a process that times a level: its programs stay there."""
+    logging.disable(logging.CRITICAL)
+    us = latency_us(build(options), options.target)
+    if us is None:
+        raise InternalError(f"no time of level {options.optlevel}")
+    return us, bytes
+
+
+def _patience(started: float) -> float:
+    """Seconds that another process may still take when this one has done its work."""
+    return LEAST_PATIENCE_SECONDS + PATIENCE * (time.monotonic() - started)
 
 
 def _rounded(us: float | None) -> float | None:
@@ -210,8 +246,8 @@ def fastest(
             for options in (ladder[1:processes] if can_fork() else ())
         ]
         first = build(ladder[0])
-        found = [_Built(latency_us(first.programs, first.target), lambda: first)]
-        patience = LEAST_PATIENCE_SECONDS + PATIENCE * (time.monotonic() - started)
+        found = [_Built(_latency_of(first), lambda: first)]
+        patience = _patience(started)
         for options, child in itertools.zip_longest(ladder[1:], children):
             number = child.number(patience) if child else None
             if child is None or number is None:
@@ -247,7 +283,7 @@ def _work(
 ) -> tuple[float, Callable[[], bytes]]:
     logging.disable(logging.CRITICAL)
     neff = dataclasses.replace(build(options), is_compressed=False)
-    us = latency_us(neff.programs, neff.target)
+    us = _latency_of(neff)
     if us is None:
         raise InternalError(f"no time of {neff.name}")
     return us, neff.to_bytes
@@ -260,7 +296,18 @@ def _build_quietly(build: Callable[[CompileOptions], Neff], options: CompileOpti
             neff = build(options)
         except CompileError:
             return _Built(None, lambda: None)
-    return _Built(latency_us(neff.programs, neff.target), lambda: neff)
+    return _Built(_latency_of(neff), lambda: neff)
+
+
+def _latency_of(neff: Neff) -> float | None:
+    """The simulated time of a model, which the comparison of its levels has found."""
+    level = neff.report["level"]
+    times: dict[int, float | None] = {
+        each["optlevel"]: each["latency_us"] for each in level["alternatives"]
+    }
+    if level["compiled"] in times:
+        return times[level["compiled"]]
+    return latency_us(neff.programs, neff.target)
 
 
 def _received(child: ChildProcess) -> Neff | None:

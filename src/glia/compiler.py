@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from glia.base.errors import CompileError, InternalError, Misfit
+from glia.base.garbage_collection import collector_paused
 from glia.base.output_files import writing
 from glia.cc_flags import resolve_options
 from glia.compile_messages import Console
@@ -165,6 +166,7 @@ def write_dump(directory: str, step: PassResult) -> None:
         path.write_text(text_of(step.level, step.ir), encoding="utf-8")
 
 
+@collector_paused()
 def compile_graph(
     graph: Graph,
     options: CompileOptions,
@@ -198,12 +200,13 @@ def compile_graph(
     ladder = with_one_core(without_strategy(with_generic(ladder), before))
     is_parallel = len(before.nodes) >= SMALLEST_PARALLEL and not options.dump
     processes = options.num_parallel_jobs if is_parallel else 1
+    of_levels = 1 if options.dump else max(1, options.num_parallel_jobs // len(ladder))
     steps: dict[CompileOptions, list[PassResult]] = {}
 
     def build(alternative: CompileOptions) -> Neff:
         passed = steps.setdefault(alternative, [])
         observe = observer if alternative is ladder[0] else observer and passed.append
-        neff = _finish(graph, before, options, alternative, observe, starting)
+        neff = _finish(graph, before, options, alternative, observe, starting, of_levels)
         if starting:
             starting(PassStart(COMPARE, len(PIPELINE), len(PIPELINE)))
         return neff
@@ -234,16 +237,23 @@ def _finish(
     alternative: CompileOptions,
     observer: Observer | None,
     starting: Starting | None,
+    processes: int,
 ) -> Neff:
-    """The NEFF of a graph, of which `before` is what passes before the casts have made."""
-    from glia.alternatives import fastest_level
+    """The NEFF of a graph, of which `before` is what passes before the casts have made.
+
+    Lower levels are compiled in up to `processes` processes where that pays.
+    """
+    from glia.alternatives import LEAST_SECONDS, fastest_level
     from glia.compile_report import nest_report
     from glia.graph.flops import count_flops
     from glia.machine.shared_places import separate_memories
     from glia.neff.package import Neff
 
     shared = _Watched(observer)
+    started = time.monotonic()
     cores = _cores(before, alternative, shared, starting)
+    if time.monotonic() - started < LEAST_SECONDS:
+        processes = 1
     watched: dict[int, _Watched] = {}
 
     def build(level: CompileOptions) -> tuple[Program, ...]:
@@ -259,7 +269,7 @@ def _finish(
         ]  # fmt: skip
         return separate_memories(made, cores[0].shared_bytes)
 
-    results, chosen, compared = fastest_level(alternative, build)
+    results, chosen, compared = fastest_level(alternative, build, processes)
     watch = watched[chosen]
     if observer and chosen != alternative.optlevel:
         for step in watch.steps:

@@ -58,7 +58,7 @@ def one_level(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing but the level that is asked for is compiled."""
     monkeypatch.setattr(
         "glia.alternatives.fastest_level",
-        lambda options, build: (build(options), options.optlevel, ()),
+        lambda options, build, processes: (build(options), options.optlevel, ()),
     )
 
 

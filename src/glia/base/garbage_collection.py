@@ -1,4 +1,4 @@
-"""Pausing the cyclic garbage collector while many long-lived objects are allocated."""
+"""Pausing the cyclic garbage collector while many objects without cycles are allocated."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 def collector_paused() -> Iterator[None]:
     """A context in which the cyclic garbage collector does not run.
 
-    Growing lists of instructions trigger collections again and again, which find no cycles.
+    Growing programs trigger collections again and again, each of the whole, which find no cycles.
     """
     is_collecting = gc.isenabled()
     gc.disable()

@@ -107,7 +107,9 @@ def _alternatives(are_made: bool) -> Iterator[None]:
 
 
 def _level_asked_for(
-    options: CompileOptions, build: Callable[[CompileOptions], tuple[MachineProgram, ...]]
+    options: CompileOptions,
+    build: Callable[[CompileOptions], tuple[MachineProgram, ...]],
+    processes: int,
 ) -> tuple[tuple[MachineProgram, ...], int, tuple[ComparedLevel, ...]]:
     return build(options), options.optlevel, ()
 

@@ -52,9 +52,10 @@ def why_illegal_together(
     for each in grouped:
         if reason := _why_not_alone(each):
             return reason
+    sources = dict(program.aliases)
     for position, first in enumerate(grouped):
         for second in grouped[position:]:
-            if reason := _why_not_in_blocks(first, second, program):
+            if reason := _why_not_in_blocks(first, second, program, sources):
                 return reason
     for name in on_chip:
         if reason := why_not_on_chip(name, grouped, program):
@@ -103,11 +104,13 @@ def _why_not_alone(each: GroupedNest) -> str:
 # --- order of accesses ----------------------------------------------------------------------------
 
 
-def _why_not_in_blocks(first: GroupedNest, second: GroupedNest, program: Program) -> str:
+def _why_not_in_blocks(
+    first: GroupedNest, second: GroupedNest, program: Program, sources: Mapping[str, str]
+) -> str:
     """Why one nest may not begin before an earlier one has seen all blocks (or the same nest)."""
-    shapes = {name: buffer.shape for name, buffer in program.buffers.items()}
-    for one, other in _conflicts(first, second, dict(program.aliases)):
-        is_alike = shapes[one.buffer] == shapes[other.buffer]
+    buffers = program.buffers
+    for one, other in _conflicts(first, second, sources):
+        is_alike = buffers[one.buffer].shape == buffers[other.buffer].shape
         for depth, loop in enumerate(_common(first, second)):
             if loop.block >= loop.extent:
                 continue

@@ -131,6 +131,7 @@ class EventLog:
         self.facts, self.room = facts, max_events
         self._kept: list[Array] = []
         self._blocks: list[Spans] = []
+        self._block_rows = 0
 
     def add(self, words: Array) -> None:
         """Log events, EVENT_WORDS words each."""
@@ -146,9 +147,10 @@ class EventLog:
     def add_block(self, spans: Spans) -> None:
         """Log executions that are spans already."""
         self._blocks.append(spans)
-        if sum(map(len, self._blocks)) > MAX_BLOCKS:
+        self._block_rows += len(spans)
+        if self._block_rows > MAX_BLOCKS:
             merged = merge_spans(self.blocks, self.facts.track, MAX_BLOCKS // 2)
-            self._blocks = [merged]
+            self._blocks, self._block_rows = [merged], len(merged)
 
     @property
     def events(self) -> Array:

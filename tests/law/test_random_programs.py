@@ -15,6 +15,7 @@ from glia.base.dtype import F32
 from glia.graph import ops
 from glia.graph.evaluate import evaluate
 from glia.graph.ir import Graph, Parameter, TensorType
+from glia.graph.ops.scalar_regions import combiner
 from glia.graph.text import parse_graph
 from support.random_graphs.cases import TARGETS, Case, random_case
 from support.random_graphs.check import check
@@ -105,6 +106,17 @@ def test_tolerances_are_wide_at_a_jump_and_narrow_elsewhere() -> None:
     assert for_power[0, 1] < 1e-3 * power[0, 1]
     assert not mismatches(power, power, for_power).any()
     assert mismatches(power * np.float32(1.01), power, for_power).any()
+
+
+def test_a_product_is_undetermined_where_its_order_decides_whether_it_overflows() -> None:
+    x = Parameter(0, TensorType(F32, (2, 4)), "x")
+    one = ops.Constant(np.array(1, np.float32))
+    graph = Graph("product", (x,), (ops.Reduce((x,), (one,), (1,), combiner("multiply", F32)),))
+    values = np.array([[1e-20, 1e30, 1e-20, 1e30], [0.5, 2.0, 3.0, 4.0]], np.float32)
+    (product,) = evaluate(graph, [values])
+    (allowed,) = tolerances(graph, [values], [product])
+    assert np.isinf(allowed[0])
+    assert allowed[1] < 1e-3
 
 
 def test_a_failing_program_is_made_small() -> None:

@@ -2,12 +2,14 @@
 
 `FAMILIES[name](size)` gives a function and its arguments; weights are random and scaled as trained
 ones are, equal for equal sizes. What is trained takes its weights as arguments; elsewhere they are
-constants of the model.
+constants of the model. `drawn_as` makes a model of the same numbers in another dtype.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,6 +45,19 @@ UNEVEN = Size(batch=3, tokens=37, width=136, heads=4, layers=2, pixels=24, class
 REAL = Size(batch=1, tokens=128, width=768, heads=12, layers=12, pixels=224, classes=1000)
 
 
+_DTYPE: ContextVar[type] = ContextVar("dtype", default=np.float32)
+
+
+@contextlib.contextmanager
+def drawn_as(dtype: type) -> Iterator[None]:
+    """A context in which drawn floats, which are those of float32, have another dtype."""
+    token = _DTYPE.set(dtype)
+    try:
+        yield
+    finally:
+        _DTYPE.reset(token)
+
+
 class Drawer:
     """Draws weights and inputs, in an order that the model fixes."""
 
@@ -52,10 +67,12 @@ class Drawer:
     def dense(self, *shape: int) -> np.ndarray:
         """A matrix that keeps the scale of what it is applied to."""
         fan_in = int(np.prod(shape[:-1])) or 1
-        return self.normal(*shape) * np.float32(fan_in**-0.5)
+        return self.normal(*shape, scale=fan_in**-0.5)
 
-    def normal(self, *shape: int) -> np.ndarray:
-        return self._generator.standard_normal(shape, np.float32)
+    def normal(self, *shape: int, scale: float = 1.0) -> np.ndarray:
+        """Normally distributed numbers of this standard deviation."""
+        drawn = self._generator.standard_normal(shape, np.float32) * np.float32(scale)
+        return drawn.astype(_DTYPE.get())
 
     def below(self, limit: int, *shape: int) -> np.ndarray:
         return self._generator.integers(0, limit, shape).astype(np.int32)
@@ -160,9 +177,8 @@ def convolve(x: Array, kernel: Array, stride: int = 1) -> Array:
 
 
 def kernel(draw: Drawer, inputs: int, outputs: int, window: int) -> np.ndarray:
-    return draw.normal(outputs, inputs, window, window) * np.float32(
-        (2.0 / (inputs * window**2)) ** 0.5
-    )
+    scale = (2.0 / (inputs * window**2)) ** 0.5
+    return draw.normal(outputs, inputs, window, window, scale=scale)
 
 
 def resnet(size: Size) -> Model:
@@ -197,7 +213,12 @@ def resnet(size: Size) -> Model:
 
 
 def digits_weights(draw: Drawer) -> list[np.ndarray]:
-    return [draw.dense(64, 48), draw.normal(48) * 0.1, draw.dense(48, 10), draw.normal(10) * 0.1]
+    return [
+        draw.dense(64, 48),
+        draw.normal(48, scale=0.1),
+        draw.dense(48, 10),
+        draw.normal(10, scale=0.1),
+    ]
 
 
 def digits_logits(weights: list[Array], x: Array) -> Array:
@@ -266,8 +287,8 @@ def mamba(size: Size) -> Model:
     width, states = size.width, 8
     w = {name: draw.dense(width, width) for name in ("in", "gate", "step", "out")}
     w |= {"b": draw.dense(width, states), "c": draw.dense(width, states)}
-    w |= {"window": draw.normal(4, 1, width) * np.float32(0.5)}
-    decay = -np.exp(draw.normal(width, states) * np.float32(0.3))
+    w |= {"window": draw.normal(4, 1, width, scale=0.5)}
+    decay = -np.exp(draw.normal(width, states, scale=0.3))
 
     def forward(x: Array) -> Array:
         u = lax.conv_general_dilated(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from random import Random
+from datetime import date
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from support.size_walk.kinds import KINDS, Model, hlo_bytes
 from support.size_walk.limits import limits, long_limits
 
 LARGEST = 600  # of the nightly walk
-SAMPLES = 16  # sizes of each kind and target beside those around limits
+MOST_SQUARE = 11  # sizes around limits at which such programs are tried each time
 LEVELS = (1, 2, 3)
 # Sizes in which programs grow with the square or worse of the extent: steps of a sort, or scores
 SQUARE = frozenset(("sort", "sort_rows", "top_k", "argmax", "attention", "reduce_all"))
@@ -25,17 +25,20 @@ SQUARE = frozenset(("sort", "sort_rows", "top_k", "argmax", "attention", "reduce
 Case = tuple[str, str, int, int]  # kind, target, extent, optimisation level
 
 
-def cheap_cases() -> Iterator[Case]:
-    """Two sizes around limits for each kind; targets and levels take turns."""
-    for position, kind in enumerate(KINDS):
-        for turn in range(2):
-            number = 2 * position + turn
-            target = COMPILED_TARGETS[number % len(COMPILED_TARGETS)]
-            sizes = limits(get_target(target).arch)
-            if kind in SQUARE:
-                sizes = sizes[:4]
-            level = LEVELS[number % len(LEVELS)]
-            yield kind, target, sizes[7 * number % len(sizes)], level
+def cases_at_limits(kind: str) -> Iterator[Case]:
+    """A kind at the sizes around every limit; targets and levels take turns."""
+    first = tuple(KINDS).index(kind)
+    sizes = limits(get_target("trn2").arch)
+    for number, extent in enumerate(sizes[:MOST_SQUARE] if kind in SQUARE else sizes, first):
+        target = COMPILED_TARGETS[number % len(COMPILED_TARGETS)]
+        yield kind, target, extent, LEVELS[number % len(LEVELS)]
+
+
+def walk(day: int, kind: str) -> Iterator[Case]:
+    """A kind at every size up to the largest, each on one target; in five days on all targets."""
+    for extent in range(1, 1 + (LARGEST // 2 if kind in SQUARE else LARGEST)):
+        target = COMPILED_TARGETS[(day + extent) % len(COMPILED_TARGETS)]
+        yield kind, target, extent, 2 if kind in SQUARE else LEVELS[extent % len(LEVELS)]
 
 
 def check(case: Case, *, is_run: bool) -> None:
@@ -60,22 +63,25 @@ def _compare(case: Case, data: bytes, neff: Any, model: Model) -> None:
         np.testing.assert_allclose(wide_a, wide_b, tolerance, scale, err_msg=f"{case}")
 
 
-@pytest.mark.parametrize("case", [*cheap_cases()], ids=lambda case: "-".join(map(str, case)))
-def test_a_kind_at_a_size_next_to_a_limit(case: Case) -> None:
-    check(case, is_run=True)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_kind_at_the_sizes_next_to_every_limit(kind: str) -> None:
+    for number, case in enumerate(cases_at_limits(kind)):
+        check(case, is_run=number % 8 == 1)
+
+
+def test_all_kinds_together_meet_every_limit_on_every_target() -> None:
+    every = [case for kind in KINDS for case in cases_at_limits(kind)]
+    sizes = {(target, extent) for _, target, extent, _ in every}
+    assert sizes == {(t, n) for t in COMPILED_TARGETS for n in limits(get_target(t).arch)}
+    week = {case[:3] for day in range(len(COMPILED_TARGETS)) for case in walk(day, "gather")}
+    assert len(week) == LARGEST * len(COMPILED_TARGETS)
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("target", COMPILED_TARGETS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_kind_at_sizes_from_1_to_600(kind: str, target: str) -> None:
-    generator = Random(f"{kind} {target}")
-    largest = LARGEST // 2 if kind in SQUARE else LARGEST
-    sizes = {generator.randint(1, largest) for _ in range(SAMPLES)}
-    sizes |= {n for n in limits(get_target(target).arch) if n <= largest}
-    for number, extent in enumerate(sorted(sizes)):
-        level = LEVELS[number % len(LEVELS)] if kind not in SQUARE else 2
-        check((kind, target, extent, level), is_run=number % 5 == 0)
+def test_a_kind_at_sizes_from_1_to_600(kind: str) -> None:
+    for case in walk(date.today().toordinal(), kind):
+        check(case, is_run=case[2] % 5 == 0)
 
 
 @pytest.mark.nightly

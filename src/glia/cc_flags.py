@@ -172,6 +172,15 @@ def environment_flags() -> EnvironmentFlags:
     return _parsed(environment_words())
 
 
+def compile_target() -> str:
+    """The target of models and kernels that are given none.
+
+    That of NEURON_CC_FLAGS, else that of NEURON_PLATFORM_TARGET_OVERRIDE, else trn2. Raises
+    UnknownCompilerFlag.
+    """
+    return str(environment_flags().options.get("target") or default_target())
+
+
 def options_of_flags(flags: str | Sequence[str]) -> dict[str, object]:
     """The options that flags of the compiler's command line give, as one text or several words.
 
@@ -258,5 +267,5 @@ def resolve_options(
     check_option_names(function, explicit)
     given = environment_flags().options
     given |= {name: value for name, value in explicit.items() if value is not None}
-    values = {"target": default_target(), **(defaults or {}), **given}
+    values = {"target": compile_target(), **(defaults or {}), **given}
     return CompileOptions(**values), frozenset(given)  # type: ignore[arg-type]

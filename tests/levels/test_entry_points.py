@@ -183,6 +183,22 @@ def test_kernels_and_models_have_one_default_target(monkeypatch: pytest.MonkeyPa
     assert kernel_targets() == ("trn1", "trn1")
     monkeypatch.setenv("NEURON_CC_FLAGS", "--target trn3")
     assert glia.compile("model.pb").target == "trn3"
+    assert kernel_targets() == ("trn3", "trn3")
+    with_kernel = jax.jit(lambda x: softmax(x * 2))
+    assert glia.compile(with_kernel.lower(X)).target == "trn3"
+    assert on_device(with_kernel).neff(X).target == "trn3"
+
+
+def test_a_misspelt_flag_is_refused_where_kernels_are_compiled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("NEURON_CC_FLAGS", "--targt trn3")
+    with pytest.raises(UnknownCompilerFlag, match="--targt"):
+        softmax.compile(X)
+    kernel = f"{softmax.function.__code__.co_filename}::softmax"
+    shown = CliRunner().invoke(glia_command, ("profile", kernel, "--arg", "x=f32[128,64]"))
+    assert shown.exit_code == 1
+    assert "GLIA122" in shown.output
 
 
 def test_messages_go_where_they_are_asked_for(capfd: pytest.CaptureFixture[str]) -> None:

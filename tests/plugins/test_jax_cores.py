@@ -17,6 +17,7 @@ from glia.plugins.jax.visible_cores import visible_cores
         ({"NEURON_PLATFORM_TARGET_OVERRIDE": "trn1n"}, ("trn1n", 0, 2, "NC_v2")),
         ({"NEURON_PLATFORM_TARGET_OVERRIDE": "inf2"}, ("inf2", 0, 2, "NC_v2")),
         ({"NEURON_PLATFORM_TARGET_OVERRIDE": "trn3"}, ("trn3", 0, 4, "NC_v4")),
+        ({"NEURON_CC_FLAGS": "--target trn1"}, ("trn1", 0, 2, "NC_v2")),
         ({"NEURON_RT_NUM_CORES": "1"}, ("trn2", 0, 1, "NC_v3")),
         ({"NEURON_RT_NUM_CORES": "0"}, ("trn2", 0, 4, "NC_v3")),
         ({"NEURON_RT_NUM_CORES": "8"}, ("trn2", 0, 8, "NC_v3")),

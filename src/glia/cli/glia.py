@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from glia import __version__
-from glia.arch.instances import default_target
 from glia.base.output_files import writing
 from glia.base.suggestions import nearest
-from glia.cc_flags import resolve_options
+from glia.cc_flags import compile_target, resolve_options
 from glia.cli.cache import cache
 from glia.cli.conformance import conformance
 from glia.cli.errors import (
@@ -63,8 +62,8 @@ KERNEL_GRID = click.option(
 KERNEL_TARGET = click.option(
     "--target",
     type=click.Choice(TARGETS),
-    default=default_target,
-    show_default="NEURON_PLATFORM_TARGET_OVERRIDE, else trn2",
+    default=compile_target,
+    show_default="that of NEURON_CC_FLAGS, else NEURON_PLATFORM_TARGET_OVERRIDE, else trn2",
     help="Target the kernel is compiled for.",
 )
 

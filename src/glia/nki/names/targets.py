@@ -9,7 +9,8 @@ from contextvars import ContextVar
 from typing import Any
 
 from glia.arch import TARGETS, Target
-from glia.arch.instances import DEFAULT_TARGET, TARGET_VARIABLE
+from glia.arch.instances import TARGET_VARIABLE
+from glia.cc_flags import compile_target
 from glia.nki.names.errors import BadLaunch
 
 VARIABLE = TARGET_VARIABLE
@@ -31,8 +32,8 @@ def tracing_for(target: str) -> Iterator[None]:
 
 
 def model_target() -> Target:
-    """The target of the model being traced, else that of the environment, else the compiler's."""
-    return platform_target(_MODEL.get() or os.environ.get(VARIABLE) or DEFAULT_TARGET)
+    """The target of the model being traced, else that of the compiler's flags and environment."""
+    return platform_target(_MODEL.get() or compile_target())
 
 
 def target_name() -> str:

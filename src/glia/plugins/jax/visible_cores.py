@@ -7,7 +7,8 @@ import re
 from dataclasses import dataclass
 
 from glia.arch import Target, get_target
-from glia.arch.instances import TARGET_VARIABLE, TARGETS, default_target
+from glia.arch.instances import TARGET_VARIABLE, TARGETS
+from glia.cc_flags import compile_target
 from glia.plugins.jax.errors import BadCoreSelection, NotOnCpu, SeveralProcesses
 
 VISIBLE_CORES, NUM_CORES = "NEURON_RT_VISIBLE_CORES", "NEURON_RT_NUM_CORES"
@@ -73,7 +74,7 @@ def visible_cores() -> VisibleCores:
 
 
 def _target() -> Target:
-    name = default_target()
+    name = compile_target()
     if name not in TARGETS:
         raise BadCoreSelection(
             variable=TARGET_VARIABLE,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -13,6 +12,7 @@ import numpy as np
 
 from glia.arch import Target
 from glia.base.suggestions import nearest
+from glia.cc_flags import compile_target
 from glia.nki.beta1.api.creation import spmd_dim, wrap_core_tensor
 from glia.nki.beta1.api.issue import transfer
 from glia.nki.beta1.errors import (
@@ -29,7 +29,7 @@ from glia.nki.beta1.tensors.storage import Storage, write_fill
 from glia.nki.beta1.tensors.tensor import Tensor
 from glia.nki.names.errors import BadLaunch, IndexNotInTable, NotAnOutput
 from glia.nki.names.language_errors import advise
-from glia.nki.names.targets import VARIABLE, platform_target
+from glia.nki.names.targets import platform_target
 from glia.nki.run.frameworks import framework_call, from_numpy, outside_torch_compile
 from glia.nki.run.launch import (
     Launch,
@@ -46,7 +46,6 @@ from glia.nki.session.session import caller, current, running
 from glia.nki.tensors.nki_tensor import NkiTensor
 from glia.sim.run import one_blas_thread
 
-DEFAULT_TARGET = "trn2"
 # Options of kernel decorators, documented or used by public kernels.
 OPTIONS = {
     "additional_compile_opt", "artifacts_dir", "debug_kernel", "disable_allocation_opt",
@@ -160,9 +159,8 @@ KERNEL_CLASSES: dict[str, type[Kernel]] = {}  # by mode; benchmark.py registers 
 
 
 def target_of(options: dict[str, Any]) -> Target:
-    """The target of these options, else of the environment, else trn2."""
-    given = options.get("platform_target") or os.environ.get(VARIABLE)
-    return platform_target(given or DEFAULT_TARGET)
+    """The target of these options, else that of the compiler's flags and environment."""
+    return platform_target(options.get("platform_target") or compile_target())
 
 
 def checked_grid(function: Any, grid: Any) -> Grid:

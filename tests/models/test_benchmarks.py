@@ -8,7 +8,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import jax
+import numpy as np
 import pytest
+from ml_dtypes import bfloat16
+
+import glia
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 
@@ -67,3 +72,19 @@ def test_every_limit_holds_for_a_whole_model(model: str, tmp_path: Path) -> None
     command = [sys.executable, str(FOLDER / "run.py"), "--quick", "--only", model]
     ended = subprocess.run([*command, "--output", str(report)], capture_output=True, text=True)
     assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+@pytest.mark.nightly
+def test_temporaries_of_decoders_share_their_bytes() -> None:
+    assert load_report("scratchpad").results()["broken"] == []
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("target", ["trn1", "trn2", "trn3"])
+def test_resnet_of_eight_images_fits(target: str) -> None:
+    forward, images = load_report("networks").resnet50(batch=8, dtype=bfloat16)
+    neff = glia.compile(jax.jit(forward).lower(images), target=target)
+    assert neff.report["level"]["alternatives"][0]["optlevel"] == 2
+    (found,) = glia.load(neff)(images)
+    wanted = np.asarray(jax.jit(forward)(images)).astype(np.float32)
+    assert np.linalg.norm(found.astype(np.float32) - wanted) <= 0.05 * np.linalg.norm(wanted)

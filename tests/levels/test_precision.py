@@ -155,6 +155,22 @@ def test_any_number_of_processes_gives_the_same_bytes(
     assert len({neff.to_bytes() for neff in neffs}) == 1
 
 
+@pytest.mark.parametrize(("jobs", "started"), [(1, 0), (2, 1), (8, 2)])
+def test_alternatives_are_compiled_in_processes_beside_the_first(
+    monkeypatch: pytest.MonkeyPatch, jobs: int, started: int
+) -> None:
+    monkeypatch.setattr(glia.alternatives, "SMALLEST_PARALLEL", 0)
+    compiled: list[ChildProcess] = []
+
+    def recorded(work: Callable[[], tuple[float, Callable[[], bytes]]]) -> ChildProcess:
+        compiled.append(ChildProcess(work))
+        return compiled[-1]
+
+    monkeypatch.setattr(glia.alternatives, "ChildProcess", recorded)
+    glia.compile(lowered(mlp, *MLP), auto_cast="all", num_parallel_jobs=jobs)
+    assert len(compiled) == started
+
+
 def test_an_observer_sees_the_passes_of_the_program_that_is_kept() -> None:
     seen: list[PassResult] = []
     module = lowered(jnp.matmul, floats(129, 127), floats(127, 3))

@@ -14,6 +14,7 @@ from glia.base.dtype import BF16
 from glia.base.errors import CompileError
 from glia.isa.operand import Memory, Tile
 from glia.machine.ir import Binding
+from glia.neff.errors import NotANeff
 from glia.neff.package import Neff
 from glia.runtime.errors import NotEnoughCores, UnknownDevice, WrongDType, WrongInputs, WrongShape
 from glia.runtime.model import convert_input
@@ -90,3 +91,8 @@ def test_unknown_devices_and_too_many_cores_are_refused() -> None:
 def test_status_codes_are_those_of_the_public_header() -> None:
     numbers = [0, 1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 13, 14, 15, 101, *range(1002, 1007), 1100]
     assert [status.value for status in Status] == [*numbers, *range(1200, 1207)]
+
+
+def test_what_is_no_neff_is_named() -> None:
+    with pytest.raises(NotANeff, match=r"glia\.load takes its path.* not a value of int"):
+        glia.load(3)  # type: ignore[arg-type]

@@ -311,3 +311,18 @@ def plant(
 
     monkeypatch.setattr(module, name, faulty)
     return done
+
+
+def plant_inexact_transpose(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Transpose 4-byte elements on the PE of generation 2, which multiplies.
+
+    Small negative integers have the bits of NaN, which spreads over its row.
+    """
+    import glia.machine.emit.staging as staging
+
+    (home,) = (c for c in vars(staging).values() if "_emit_transpose" in getattr(c, "__dict__", ()))
+
+    def on_array(self: Any, dst: Any, data: Any) -> None:
+        self._transpose_on_array(staging._as_float(dst), staging._as_float(data))
+
+    monkeypatch.setattr(home, "_emit_transpose", on_array)

@@ -17,7 +17,6 @@ from click.testing import CliRunner
 
 import glia.graph.passes.simplify as simplify_module
 import glia.machine.emit.lower as emit_module
-import glia.machine.emit.staging as staging_module
 import glia.machine.passes.insert_semaphores as semaphores_module
 import glia.machine.passes.place as place_module
 import glia.machine.passes.schedule as schedule_module
@@ -45,7 +44,7 @@ from glia.triage import kernel_calls, levels
 from glia.triage.bisect import Bisection, bisect
 from glia.triage.errors import NotEvaluable
 from glia.triage.ulps import are_among, rounding, ulps
-from support.clean_programs import plant
+from support.clean_programs import plant, plant_inexact_transpose
 from support.corpus import BY_NAME, hlo_bytes
 
 X, W = np.zeros((40, 64), np.float32), np.zeros((64, 72), np.float32)
@@ -142,18 +141,9 @@ def test_an_emitted_instruction_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_transpose_that_spreads_nans_is_named_on_trn1(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The PE of generation 2 multiplies: small negative integers have the bits of NaN."""
-    (home,) = (
-        c for c in vars(staging_module).values() if "_emit_transpose" in getattr(c, "__dict__", ())
-    )
-
-    def on_array(self: Any, dst: Any, data: Any) -> None:
-        as_float = staging_module._as_float
-        self._transpose_on_array(as_float(dst), as_float(data))
-
     data = _hlo(lambda x: jax.lax.cummax(x, 1).max(0), np.zeros((64, 128), np.int32))
     assert _bisect(data, "trn1").first is None
-    monkeypatch.setattr(home, "_emit_transpose", on_array)
+    plant_inexact_transpose(monkeypatch)
     found = _bisect(data, "trn1")
     assert found.first and found.first.name == "emit"
     assert found.first.departure and found.first.departure.ulps > 0

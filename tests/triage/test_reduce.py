@@ -28,7 +28,7 @@ from glia.options import CompileOptions
 from glia.triage.bisect import bisect
 from glia.triage.errors import NotReproduced
 from glia.triage.shrink import Shrinking, reduce_module
-from support.clean_programs import plant
+from support.clean_programs import plant, plant_inexact_transpose
 
 WEIGHTS = np.random.default_rng(0).standard_normal((64, 64), np.float32)
 
@@ -123,6 +123,25 @@ def test_a_planted_fault_is_shrunk_and_still_found(monkeypatch: pytest.MonkeyPat
     found = reduce_module(data, departs)
     assert departs(found.module) and found.instructions <= 3
     assert "tanh" in _functions(found.module)
+
+
+def test_a_transpose_that_spreads_nans_stays_on_trn1(monkeypatch: pytest.MonkeyPatch) -> None:
+    def departs(data: bytes) -> bool:
+        graph = import_hlo(data)
+        options = CompileOptions(target="trn1", auto_cast="none")
+        found = bisect(graph, random_inputs(graph), options)
+        return bool(found.first and found.first.name == "emit")
+
+    def model(x: Any, y: Any) -> Any:
+        rows = jax.lax.cummax(x + 1, 1) * 2
+        return rows.max(0), jnp.tanh(y @ WEIGHTS).sum(1)
+
+    data = _hlo(model, np.zeros((64, 128), np.int32), np.zeros((8, 64), np.float32))
+    assert not departs(data)
+    plant_inexact_transpose(monkeypatch)
+    found = reduce_module(data, departs)
+    assert departs(found.module) and found.instructions < import_count(data)
+    assert "tanh" not in _functions(found.module)
 
 
 def test_a_failing_importer_can_be_what_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,7 +66,7 @@ def _lowered_to_hlo(lowered: Any) -> bytes:
 def is_stablehlo(module: object) -> bool:
     """Whether a value is MLIR: bytecode, or text; a str with a line break is no path."""
     if isinstance(module, str):
-        return "\n" in module or module.lstrip().startswith("module")
+        return "\n" in module or module.lstrip().startswith(("module", "func.func"))
     if isinstance(module, bytes | bytearray | memoryview):
         head = bytes(module[:_HEAD_BYTES])
         return head.startswith(_BYTECODE) or _begins_as_text(head)

@@ -18,6 +18,7 @@ from glia.base.errors import Unspecified
 from glia.base.loc import stacklevel_of_caller
 from glia.isa.operand import Memory
 from glia.machine.ir import Binding, Program
+from glia.neff.errors import NotANeff
 from glia.neff.metadata import deferred_constants
 from glia.neff.package import Neff
 from glia.runtime.borrowed import borrowed, is_array
@@ -360,7 +361,7 @@ def load(
         raise UnknownDevice(device=f"{chosen} beside the reference", known="host with check=True")
     if isinstance(path_or_neff, Program):
         path_or_neff = Neff((path_or_neff,))
-    neff = path_or_neff if isinstance(path_or_neff, Neff) else Neff.load(path_or_neff)
+    neff = path_or_neff if isinstance(path_or_neff, Neff) else Neff.load(_path(path_or_neff))
     if ranks is not None and ranks != neff.ranks:
         cure = f"load it with ranks={neff.ranks}, or compile it for {ranks}"
         raise WrongRanks(needed=neff.ranks, given=ranks, cure=cure)
@@ -428,3 +429,10 @@ def import_object(path: str) -> Any:
     """The object named "module:attribute", imported on demand."""
     module, _, attribute = path.partition(":")
     return getattr(importlib.import_module(module), attribute)
+
+
+def _path(given: object) -> str | os.PathLike[str]:
+    if isinstance(given, str | os.PathLike):
+        return given
+    kind = type(given).__name__
+    raise NotANeff(reason=f"glia.load takes its path, a Neff or a Program, not a value of {kind}")

@@ -274,6 +274,8 @@ def _finish(
     if observer and chosen != alternative.optlevel:
         for step in watch.steps:
             observer(step)
+    for program in results:
+        resolve(_VERIFIERS["machine"])(program)
     _check_instruction_count(results, options)
     recorded = dataclasses.asdict(options)
     return Neff(

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
 
 import glia
-from glia.base.errors import CompileError
+import glia.machine.passes.insert_semaphores as semaphores_module
+from glia.base.affine import Affine
+from glia.base.errors import CompileError, InternalError
 from glia.compiler import PassResult, run_pipeline
 from glia.frontend.hlo import import_hlo
 from glia.graph.flops import count_flops
+from glia.isa.instructions.dma import DmaCopy
 from glia.options import CHOICES, BadOption, CompileOptions, UnsupportedLogicalCore, check_options
 from glia.pipeline import PIPELINE
-from support.corpus import PROGRAMS, assert_close, hlo_bytes
+from support.clean_programs import plant
+from support.corpus import BY_NAME, PROGRAMS, assert_close, hlo_bytes
 
 MATMUL = next(program for program in PROGRAMS if program.name == "matmul")
 
@@ -78,3 +83,18 @@ def test_the_pipeline_stops_where_it_is_told() -> None:
 def test_flops_of_contractions_are_counted() -> None:
     a, b = (argument.shape for argument in MATMUL.arguments[:2])
     assert count_flops(import_hlo(hlo_bytes(MATMUL))) == 2 * a[0] * a[1] * b[1]
+
+
+def test_an_illegal_program_is_never_given_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the last pass makes is checked whether or not `verify` asks for every pass."""
+
+    def in_no_loop(copy: DmaCopy) -> DmaCopy:
+        offset = copy.src.offset + Affine.of("nowhere")
+        return dataclasses.replace(copy, src=dataclasses.replace(copy.src, offset=offset))
+
+    plant(
+        monkeypatch, semaphores_module, "insert_semaphores",
+        lambda i: isinstance(i, DmaCopy), in_no_loop,
+    )  # fmt: skip
+    with pytest.raises(InternalError, match="loop variable nowhere is not set here"):
+        glia.compile(hlo_bytes(BY_NAME["softmax"]))

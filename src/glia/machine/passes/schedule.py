@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from glia.arch import Arch
 from glia.arch.instances import get_target
+from glia.base.affine import Affine
 from glia.isa.cost import activation_table, engine_cycles
 from glia.isa.instructions.dma import Transfer
 from glia.isa.instructions.vector import (
@@ -23,6 +24,7 @@ from glia.isa.instructions.vector import (
 )
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, usable_bytes_per_partition
+from glia.machine.instruction_rewriting import substitute
 from glia.machine.ir import Loop, Program, Statement, with_blocks
 from glia.machine.legal_instruction import violations
 from glia.machine.ordering.list_order import Issue, list_order
@@ -175,9 +177,10 @@ class Scheduler:
         return (*result, *self.run(run))
 
     def _in_room(self, loop: Loop) -> tuple[Statement, ...]:
-        """The body of a loop of one trip, in the room that the loop has for its tiles."""
+        """The iteration of a loop of one trip, in the room that the loop has for its tiles."""
+        first = {loop.variable: Affine()}
         with self.in_room(loop.room):
-            return self.block(loop.body)
+            return self.block(tuple(substitute(each, {}, first) for each in loop.body))
 
     def _loop_of_copies(self, loop: Loop) -> Loop:
         """A loop of iterations that have tiles of their own."""

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import product
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import glia
 from glia.arch.instances import COMPILED_TARGETS
 from glia.machine import ProgramBuilder, ds
 from glia.machine.ir import Loop, Program
 from glia.machine.legal import verify
+from glia.machine.overlap.overlap_plan import _copies as copies_of_tiles
+from glia.machine.overlap.stages import Stages
 from glia.machine.passes.double_buffer import double_buffer
 from glia.machine.passes.insert_semaphores import insert_semaphores
 from glia.machine.passes.place import place
@@ -40,7 +44,7 @@ def _program(trips: int, inner: int, target: str) -> tuple[Program, np.ndarray]:
             b.activation(squared, scale, function="square")
             b.dma_copy(y[ds(32 * i, 32)], squared)
     values = np.random.default_rng(trips).standard_normal((rows, COLUMNS), np.float32)
-    return b.finish(), values
+    return replace(b.finish(), addresses={}), values
 
 
 def _with_copies(program: Program, copies: int, inner_copies: int, room: int) -> Program:
@@ -70,3 +74,50 @@ def test_any_number_of_trips_and_copies(inner: int, room: int, level: int) -> No
         (found,) = glia.load(glia.Neff((made,)), device="adversarial")(values)
         wanted = (rows * rows[:, :1]).reshape(values.shape)
         np.testing.assert_allclose(found, wanted, 1e-5, err_msg=f"{trips} trips, {copies} copies")
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 4), st.integers(1, 64)), min_size=1, max_size=8),
+    st.integers(1, 8),
+    st.integers(0, 512),
+)
+def test_a_tile_has_a_copy_for_every_iteration_that_uses_it_at_once(
+    tiles: list[tuple[int, int]], steps: int, room: int
+) -> None:
+    spans = {f"tile{n}": span for n, (span, _) in enumerate(tiles)}
+    sizes = {f"tile{n}": size for n, (_, size) in enumerate(tiles)}
+    within = max((sizes[name] for name, span in spans.items() if not span), default=0)
+    stages = Stages((0,), 1 + max(spans.values()), spans, sizes, within)
+    for loaded, unread in ((set(), set()), ({"tile0"}, {"tile1"})):
+        copies = copies_of_tiles(stages, steps, loaded, unread - {"tile0"}, room)
+        if copies is not None:
+            assert all(steps % count == 0 for count in copies.values())
+            assert all(copies[n] >= span for n, span in spans.items() if n not in unread)
+
+
+@pytest.mark.parametrize("target", ["trn1", "trn2", "trn3"])
+@pytest.mark.parametrize("trips", [7, 9, 12, 13])
+def test_a_tile_read_by_many_stages_is_not_overwritten(trips: int, target: str) -> None:
+    """Of four stages the last reads what the first has loaded."""
+    b = ProgramBuilder("stages", target=target)
+    x, y = b.input("x", (32 * trips, 512)), b.output("y", (32 * trips, 512))
+    loaded, *parts = (b.sbuf((32, 512), name=f"t{n}") for n in range(6))
+    with b.loop(trips) as i:
+        b.dma_copy(loaded, x[ds(32 * i, 32)])
+        b.activation(parts[0], loaded, function="tanh")
+        for before, after in pairwise(parts):
+            b.activation(after, before, function="tanh")
+        b.tensor_tensor(parts[-1], parts[-1], loaded, op="add")
+        b.dma_copy(y[ds(32 * i, 32)], parts[-1])
+    plain = replace(b.finish(), addresses={})
+    values = np.random.default_rng(trips).standard_normal((32 * trips, 512), np.float32)
+    (wanted,) = glia.load(glia.Neff((insert_semaphores(place(plain)),)))(values)
+    for copies, room in product((2, 3, 4), (6 * 2048, 14 * 2048, 60 * 2048)):
+        (loop,) = plain.body
+        assert isinstance(loop, Loop)
+        program = replace(plain, body=(replace(loop, copies=copies, room=room),))
+        for level in (2, 3):
+            options = CompileOptions(target=target, optlevel=level)
+            made = schedule(double_buffer(program, options), options)
+            (found,) = glia.load(glia.Neff((insert_semaphores(place(made)),)))(values)
+            np.testing.assert_array_equal(found, wanted, f"{copies} copies in {room} bytes")

@@ -197,8 +197,11 @@ def _copies(
 
     Of a tile that several stages access as many as there are iterations that use it at once, of any
     other one; and one more where that fits. Up to one for each step where that fits too, first for
-    what is loaded. As a last resort what one stage accesses shares addresses.
+    what is loaded. As a last resort what one stage accesses shares addresses. More iterations than
+    steps can use no tile at once: there are at most so many copies.
     """
+    if max(stages.spans.values(), default=0) > steps:
+        return None
     divisors = [each for each in range(1, steps + 1) if steps % each == 0]
     for crossing, within in ((1, 1), (0, 1), (1, 0), (0, 0)):
         least = {

@@ -88,3 +88,49 @@ def test_resnet_of_eight_images_fits(target: str) -> None:
     (found,) = glia.load(neff)(images)
     wanted = np.asarray(jax.jit(forward)(images)).astype(np.float32)
     assert np.linalg.norm(found.astype(np.float32) - wanted) <= 0.05 * np.linalg.norm(wanted)
+
+
+LARGEST_RUN = 3e11  # floating-point operations, that the host does in seconds
+
+
+def drawn(shape: Any, generator: np.random.Generator, *, is_positive: bool) -> np.ndarray:
+    """Numbers for an argument of a workload, scaled by what is summed over; itself if it has some.
+
+    Integers are small: they are indices.
+    """
+    if isinstance(shape, np.ndarray):
+        return shape
+    dtype = np.dtype(shape.dtype)
+    if dtype.kind in "iu":
+        return generator.integers(0, 8, shape.shape).astype(dtype)
+    values = generator.standard_normal(shape.shape, np.float32)
+    values *= np.float32(shape.shape[-2] ** -0.5 if len(shape.shape) > 1 else 1)
+    return (np.abs(values) if is_positive else values).astype(dtype)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("target", ["trn1", "trn2", "trn3"])
+def test_what_is_timed_is_right(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every workload of CODE.md that is not too large computes what JAX does on a CPU."""
+    monkeypatch.syspath_prepend(FOLDER)
+    generator, wrong = np.random.default_rng(0), []
+    for work in load_report("workloads").workloads():
+        if work.heavy or sum(work.work[0].values()) > LARGEST_RUN:
+            continue
+        arguments = jax.tree.map(
+            lambda each, is_positive="AdamW" in work.name: drawn(
+                each, generator, is_positive=is_positive
+            ),
+            work.arguments,
+        )
+        neff = glia.compile(work.lowered(), target=target, auto_cast="none", no_cache=True)
+        found = glia.load(neff)(*(np.array(each) for each in jax.tree.leaves(arguments)))
+        with jax.default_matmul_precision("highest"):
+            wanted = jax.tree.leaves(jax.jit(work.function)(*arguments))
+        # Of a mixture of experts a few tokens choose between equals in bfloat16
+        tolerance = 0.1 if work.name.startswith("MoE") else 3e-2
+        for one, other in zip(found, wanted, strict=True):
+            a, b = np.asarray(one, np.float64), np.asarray(other, np.float64)
+            if not np.linalg.norm(a - b) <= tolerance * np.linalg.norm(b):
+                wrong.append(f"{work.name}: {np.linalg.norm(a - b) / np.linalg.norm(b):.2g}")
+    assert wrong == []

@@ -275,6 +275,12 @@ class Instr:
                 if isinstance(pattern, Pattern):
                     yield name, declared, pattern
 
+    def immediates(self) -> Iterator[tuple[str, float | int]]:
+        """(name, number) of every operand that is a number."""
+        for name, declared in self.operand_declarations.items():
+            if declared.allows_immediate and isinstance(value := getattr(self, name), int | float):
+                yield name, value
+
     def patterns(self) -> Iterator[Pattern]:
         """The pattern of every operand that is one."""
         return (pattern for _, _, pattern in self.operands())

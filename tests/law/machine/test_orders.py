@@ -13,7 +13,7 @@ from glia.base.affine import Affine
 from glia.base.dtype import F32
 from glia.isa.instructions.dma import DmaCopy
 from glia.isa.instructions.scalar import Activation
-from glia.isa.instructions.vector import TensorCopy
+from glia.isa.instructions.vector import TensorCopy, TensorScalar
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Pattern, Tile, whole_tile
 from glia.machine.instruction_rewriting import replace_tiles, substitute_instruction
@@ -21,7 +21,7 @@ from glia.machine.ordering.list_order import Issue, list_order
 from glia.machine.ordering.memory_pressure import MemoryPressure
 from glia.machine.ordering.repeated_order import repeated_order
 from glia.machine.ordering.structure import Structures
-from glia.machine.ordering.tasks import Task
+from glia.machine.ordering.tasks import AS_ACTIVATION, Task
 from glia.machine.passes.schedule import Scheduler
 
 ARCH = get_target("trn2").arch
@@ -186,3 +186,18 @@ def test_a_loop_whose_room_is_not_known_is_ordered_with_the_narrow_window() -> N
     scheduler = Scheduler(ARCH, 64)
     with scheduler.in_room(0):
         assert list(scheduler.windows) == [64]
+
+
+def test_what_an_instruction_may_become_depends_on_its_numbers() -> None:
+    """Before generation 3 an activation adds no number but 0, so a sum stays on Vector."""
+    scheduler = Scheduler(get_target("trn1").arch, 8)
+    dst, data = (whole_tile(Tile(name, Memory.SBUF, F32, PARTITIONS, 8)) for name in "ab")
+    zero, half = (
+        TensorScalar(dst=dst, data=data, operand0=number, op0="add") for number in (0.0, 0.5)
+    )
+    assert AS_ACTIVATION in scheduler.task(0, zero).ways
+    assert AS_ACTIVATION not in scheduler.task(1, half).ways
+    keys = {Structures().of([each], "i").key for each in (zero, zero)}
+    structures = Structures()
+    assert len(keys) == 1
+    assert structures.of([zero], "i").key != structures.of([half], "i").key

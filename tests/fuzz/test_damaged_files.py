@@ -14,21 +14,21 @@ from fuzz.trials import run_trials
 
 # Trials of every run of the suite; `make nightly` makes NIGHTLY of each kind
 EACH_TIME = {
-    "hlo": 40,
-    "stablehlo": 20,
-    "bytecode": 20,
-    "neff-bytes": 60,
-    "neff-integers": 60,
-    "graph-text": 20,
-    "tile-text": 30,
-    "machine-text": 30,
-    "host-programs": 100,
-    "mxnet-symbols": 40,
-    "mxnet-parameters": 40,
-    "arrays": 150,
-    "traces": 150,
-    "cache-entries": 20,
-    "custom-calls": 20,
+    "hlo": 20,
+    "stablehlo": 10,
+    "bytecode": 10,
+    "neff-bytes": 30,
+    "neff-integers": 30,
+    "graph-text": 10,
+    "tile-text": 15,
+    "machine-text": 15,
+    "host-programs": 50,
+    "mxnet-symbols": 20,
+    "mxnet-parameters": 20,
+    "arrays": 75,
+    "traces": 75,
+    "cache-entries": 10,
+    "custom-calls": 10,
 }
 NIGHTLY = 10_000
 

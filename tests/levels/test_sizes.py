@@ -17,6 +17,7 @@ from support.size_walk.kinds import KINDS, Model, hlo_bytes
 from support.size_walk.limits import limits, long_limits
 
 LARGEST = 600  # of the nightly walk
+SHARE = 4  # one in so many sizes around limits is tried each time for a kind, all in a night
 MOST_SQUARE = 11  # sizes around limits at which such programs are tried each time
 LEVELS = (1, 2, 3)
 # Sizes in which programs grow with the square or worse of the extent: steps of a sort, or scores
@@ -25,11 +26,12 @@ SQUARE = frozenset(("sort", "sort_rows", "top_k", "argmax", "attention", "reduce
 Case = tuple[str, str, int, int]  # kind, target, extent, optimisation level
 
 
-def cases_at_limits(kind: str) -> Iterator[Case]:
-    """A kind at the sizes around every limit; targets and levels take turns."""
+def cases_at_limits(kind: str, share: int = 1) -> Iterator[Case]:
+    """A kind at sizes around limits, one of `share`; targets and levels take turns."""
     first = tuple(KINDS).index(kind)
     sizes = limits(get_target("trn2").arch)
-    for number, extent in enumerate(sizes[:MOST_SQUARE] if kind in SQUARE else sizes, first):
+    sizes = sizes[:MOST_SQUARE] if kind in SQUARE else sizes
+    for number, extent in enumerate(sizes[first % share :: share], first // share):
         target = COMPILED_TARGETS[number % len(COMPILED_TARGETS)]
         yield kind, target, extent, LEVELS[number % len(LEVELS)]
 
@@ -42,11 +44,11 @@ def walk(day: int, kind: str) -> Iterator[Case]:
 
 
 def check(case: Case, *, is_run: bool) -> None:
-    """Compile, with the law of every level; with `is_run` compare with the graph's values."""
+    """Compile; with `is_run` with the law of every level, and compare with the graph's values."""
     kind, target, extent, level = case
     model = KINDS[kind](extent)
     data = hlo_bytes(model)
-    neff = glia.compile(data, target=target, optlevel=level, verify=True)
+    neff = glia.compile(data, target=target, optlevel=level, verify=is_run)
     if is_run:
         _compare(case, data, neff, model)
 
@@ -64,13 +66,20 @@ def _compare(case: Case, data: bytes, neff: Any, model: Model) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_a_kind_at_sizes_next_to_limits(kind: str) -> None:
+    for number, case in enumerate(cases_at_limits(kind, SHARE)):
+        check(case, is_run=number % 3 == 1)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_kind_at_the_sizes_next_to_every_limit(kind: str) -> None:
-    for number, case in enumerate(cases_at_limits(kind)):
-        check(case, is_run=number % 8 == 1)
+    for case in cases_at_limits(kind):
+        check(case, is_run=True)
 
 
 def test_all_kinds_together_meet_every_limit_on_every_target() -> None:
-    every = [case for kind in KINDS for case in cases_at_limits(kind)]
+    every = [case for kind in KINDS for case in cases_at_limits(kind, SHARE)]
     sizes = {(target, extent) for _, target, extent, _ in every}
     assert sizes == {(t, n) for t in COMPILED_TARGETS for n in limits(get_target(t).arch)}
     week = {case[:3] for day in range(len(COMPILED_TARGETS)) for case in walk(day, "gather")}

@@ -23,7 +23,7 @@ from glia.arch.instances import COMPILED_TARGETS
 
 Array = Any
 BLOCK = 128
-EACH_TIME, EACH_NIGHT = range(12), range(12, 150)
+EACH_TIME, EACH_NIGHT = range(8), range(8, 152)
 
 
 @dataclass(frozen=True)

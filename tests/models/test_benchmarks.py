@@ -131,6 +131,9 @@ def test_what_is_timed_is_right(target: str, monkeypatch: pytest.MonkeyPatch) ->
         tolerance = 0.1 if work.name.startswith("MoE") else 3e-2
         for one, other in zip(found, wanted, strict=True):
             a, b = np.asarray(one, np.float64), np.asarray(other, np.float64)
+            is_defined = ~(np.isnan(a) & np.isnan(b))  # of Adam, the root of a negative moment
+            assert is_defined.any() or not b.size
+            a, b = a[is_defined], b[is_defined]
             if not np.linalg.norm(a - b) <= tolerance * np.linalg.norm(b):
-                wrong.append(f"{work.name}: {np.linalg.norm(a - b) / np.linalg.norm(b):.2g}")
+                wrong.append(f"{work.name}: {np.linalg.norm(a - b):.3g} of {np.linalg.norm(b):.3g}")
     assert wrong == []

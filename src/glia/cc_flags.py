@@ -267,5 +267,5 @@ def resolve_options(
     check_option_names(function, explicit)
     given = environment_flags().options
     given |= {name: value for name, value in explicit.items() if value is not None}
-    values = {"target": compile_target(), **(defaults or {}), **given}
+    values = {"target": default_target(), **(defaults or {}), **given}
     return CompileOptions(**values), frozenset(given)  # type: ignore[arg-type]

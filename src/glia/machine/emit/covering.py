@@ -283,7 +283,7 @@ def build_instruction(
 
 
 class InstructionCosts:
-    """The cost model of one generation, memoised by instruction, attributes and operand shapes."""
+    """The cost model of one generation, memoised by instruction, attributes and operands."""
 
     def __init__(self, arch: Arch) -> None:
         self.arch = arch
@@ -317,7 +317,7 @@ class InstructionCosts:
 
 
 def _signature(value: object) -> object:
-    """The properties of an operand that cost and legality depend on."""
+    """The properties of an operand that cost and legality depend on; of a number its value."""
     if not isinstance(value, Pattern):
-        return not isinstance(value, int) or fits_float32(value)
+        return type(value), value
     return value.dtype, value.memory, value.dims, value.partition

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from glia.tile.group_legal import data_loads
 from glia.tile.ir import Buffer, Load, Nest, Store
 
 Box = tuple[tuple[int, int], ...]  # in each dimension the first element, and that after the last
@@ -24,7 +23,7 @@ def box_of(access: Load | Store, extents: Mapping[str, int], buffer: Buffer) -> 
 def read_boxes(nest: Nest, buffers: Mapping[str, Buffer]) -> list[tuple[str, Box]]:
     """What each load of a nest reaches, those of run-time offsets included."""
     extents = nest.extents
-    return [(load.buffer, box_of(load, extents, buffers[load.buffer])) for load in data_loads(nest)]
+    return [(load.buffer, box_of(load, extents, buffers[load.buffer])) for load in nest.loads]
 
 
 def written_box(nest: Nest, buffers: Mapping[str, Buffer]) -> Box:

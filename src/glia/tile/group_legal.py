@@ -16,7 +16,6 @@ from glia.tile.ir import (
     Statement,
     Store,
     While,
-    loads,
     ordered_axes,
 )
 from glia.tile.pieces import filled_box
@@ -143,26 +142,13 @@ def _conflicts(
 
     if first is not second and is_same(target, other):
         yield target, other
-    for load in data_loads(second.nest):
+    for load in second.nest.loads:
         if is_same(load, target):
             yield target, load
     if first is not second:
-        for load in data_loads(first.nest):
+        for load in first.nest.loads:
             if is_same(load, other):
                 yield load, other
-
-
-def accesses(nest: Nest) -> list[Load | Store]:
-    """The write of a nest, and all its loads."""
-    return [nest.target, *data_loads(nest)]
-
-
-def data_loads(nest: Nest) -> list[Load]:
-    """All loads of a nest, those of run-time offsets included."""
-    found = [*loads(nest.body), *loads(nest.finish)]
-    for offset in nest.target.dynamic:
-        found += loads(offset.load)
-    return found
 
 
 def _is_separated(
@@ -221,7 +207,7 @@ def why_not_on_chip(name: str, grouped: Sequence[GroupedNest], program: Program)
         return f"what the writers of {name} write in an iteration is no box"
     missing = len(writers)
     for each in grouped:
-        for load in data_loads(each.nest):
+        for load in each.nest.loads:
             if load.buffer != name:
                 continue
             if missing:

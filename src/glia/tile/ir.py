@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -185,6 +186,22 @@ class Nest:
     @property
     def extents(self) -> dict[str, int]:
         return {axis.name: axis.extent for axis in self.axes}
+
+    @cached_property
+    def loads(self) -> tuple[Load, ...]:
+        """Every load, those of run-time offsets included."""
+        offsets = (loads(offset.load) for offset in self.target.dynamic)
+        return tuple(itertools.chain(loads(self.body), loads(self.finish), *offsets))
+
+    @cached_property
+    def distinct_loads(self) -> tuple[Load, ...]:
+        """The loads, equal ones once."""
+        return tuple(dict.fromkeys(self.loads))
+
+    @property
+    def accesses(self) -> tuple[Load | Store, ...]:
+        """The write, and every load."""
+        return (self.target, *self.loads)
 
     @property
     def dtype(self) -> DType:
@@ -473,9 +490,7 @@ def _leaves(body: tuple[Statement, ...]) -> Iterator[Nest | WholeBuffers]:
 def accessed_buffers(statement: Statement) -> set[str]:
     """What a statement, or one inside of it, reads or writes, run-time offsets included."""
     if isinstance(statement, Nest):
-        offsets = (loads(offset.load) for offset in statement.target.dynamic)
-        read = itertools.chain(loads(statement.body), loads(statement.finish), *offsets)
-        return {statement.target.buffer, *(load.buffer for load in read)}
+        return {statement.target.buffer, *(load.buffer for load in statement.loads)}
     if isinstance(statement, WholeBuffers):
         return {*statement.inputs, *statement.outputs}
     if isinstance(statement, While):

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from glia.base.affine import Affine
-from glia.tile.group_legal import accesses
 from glia.tile.ir import Dynamic, Expr, Load, Nest, Program, control_buffers
 from glia.tile.nest_rewriting import map_leaves, map_nests
 
@@ -34,7 +33,7 @@ def _splits(program: Program) -> Mapping[str, Split]:
     """By temporary: the dimensions that are swept in rows of one length, and only so."""
     found: dict[tuple[str, int], set[int]] = {}
     for nest in program.nests():
-        for access in accesses(nest):
+        for access in nest.accesses:
             for d, part in enumerate(access.index):
                 length = row_length(part, nest) if _is_unguarded(access, part) else 0
                 found.setdefault((access.buffer, d), set()).add(length)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from glia.base.affine import Affine
 from glia.tile.contraction import PARTITIONS
-from glia.tile.ir import Axis, Nest, Schedule, loads
+from glia.tile.ir import Axis, Nest, Schedule
 from glia.tile.nest_rewriting import substitute_axes
 
 
@@ -52,10 +52,9 @@ def instruction_width(extent: int, tile: int, most: int) -> int:
 
 def can_widen(nest: Nest, axis: str) -> bool:
     """Whether an axis can be taken apart: no guard depends on it, and no offset is read."""
-    accesses = [*loads(nest.body), *loads(nest.finish)]
-    if nest.target.dynamic or any(load.dynamic for load in accesses):
+    if nest.target.dynamic or any(load.dynamic for load in nest.loads):
         return False
-    guards = (guard.expression for load in accesses for guard in load.guards)
+    guards = (guard.expression for load in nest.loads for guard in load.guards)
     return not any(part.coefficient(axis) for part in guards)
 
 

@@ -14,7 +14,6 @@ from glia.arch.instances import get_target
 from glia.options import CompileOptions
 from glia.tile.boxes import Box, elements, holds, hull, read_boxes, written_box
 from glia.tile.cores.sharing import ALONE, BOTH, CORES, Sharing, parts
-from glia.tile.group_legal import data_loads
 from glia.tile.ir import (
     Buffer,
     Exchange,
@@ -114,10 +113,7 @@ class _CoreProgram:
         read: dict[str, Box] = {}
         written: dict[str, Box] = {}
         fixed = {
-            offset.load.buffer
-            for nest in nests
-            for load in data_loads(nest)
-            for offset in load.dynamic
+            offset.load.buffer for nest in nests for load in nest.loads for offset in load.dynamic
         }
         fixed |= {offset.load.buffer for nest in nests for offset in nest.target.dynamic}
         for nest in nests:
@@ -146,7 +142,7 @@ class _CoreProgram:
 
 
 def _names(nest: Nest) -> set[str]:
-    return {nest.target.buffer, *(load.buffer for load in data_loads(nest))}
+    return {nest.target.buffer, *(load.buffer for load in nest.loads)}
 
 
 def _barrier(buffer: str, place: str) -> Exchange:

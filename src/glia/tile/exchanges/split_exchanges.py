@@ -18,7 +18,6 @@ from glia.tile.cores.divide import moved
 from glia.tile.cores.sharing import within_values
 from glia.tile.estimated_time import estimated_ns
 from glia.tile.exchanges.start_exchanges import is_sent
-from glia.tile.group_legal import data_loads
 from glia.tile.ir import (
     Exchange,
     Load,
@@ -156,7 +155,7 @@ class _Region:
 
     def _axis_read(self, nest: Nest, name: str, dimension: int) -> str:
         """The axis that counts the rows of all loads of a buffer; "" for none."""
-        return _axis_of(nest, [load for load in data_loads(nest) if load.buffer == name], dimension)
+        return _axis_of(nest, [load for load in nest.loads if load.buffer == name], dimension)
 
     # --- the program ------------------------------------------------------------------------------
 
@@ -188,7 +187,7 @@ class _Region:
         )
 
     def _is_by_rows(self, nest: Nest, name: str) -> bool:
-        every: list[Load | Store] = [*data_loads(nest), nest.target]
+        every: list[Load | Store] = [*nest.loads, nest.target]
         accesses = [access for access in every if access.buffer == name]
         return _axis_of(nest, accesses, self.dims[name]) == self.axes[nest.name]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from glia.base.affine import ZERO, Affine
@@ -75,7 +75,7 @@ def defer_factors(program: Program, options: CompileOptions | None = None) -> Pr
     """Apply factors of operands to sums of products, where that is the same but for rounding."""
     readers, writers = Counter[str](), Counter[str]()
     for nest in program.nests():
-        readers.update(load.buffer for load in _all_loads(nest))
+        readers.update(load.buffer for load in nest.loads)
         writers[nest.target.buffer] += 1
     fixed = {*program.outputs, *control_buffers(program.body)}
     fixed.update(name for pair in program.aliases for name in pair)
@@ -90,13 +90,6 @@ def defer_factors(program: Program, options: CompileOptions | None = None) -> Pr
     used = {name for statement in body for name in accessed_buffers(statement)}
     buffers = {n: b for n, b in program.buffers.items() if n in used or n not in may_change}
     return replace(program, body=body, buffers=buffers | deferrer.made)
-
-
-def _all_loads(nest: Nest) -> Iterator[Load]:
-    yield from loads(nest.body)
-    yield from loads(nest.finish)
-    for offset in nest.target.dynamic:
-        yield from loads(offset.load)
 
 
 class _Deferrer:

@@ -27,7 +27,6 @@ from glia.tile.ir import (
     Store,
     WholeBuffers,
     accessed_buffers,
-    loads,
     ordered_axes,
 )
 from glia.tile.nest_rewriting import map_leaves, substitute_axes, with_replacements
@@ -202,7 +201,7 @@ def _is_plain(nest: Nest) -> bool:
         return False
     if nest.target.combine or nest.target.dynamic:
         return False
-    return not any(load.dynamic for part in (nest.body, nest.finish) for load in loads(part))
+    return not any(load.dynamic for load in nest.loads)
 
 
 def _reduced_rows(nest: Nest) -> _Rows | None:

@@ -13,7 +13,6 @@ from glia.options import CompileOptions
 from glia.tile.contraction import PARTITIONS
 from glia.tile.group_legal import (
     GroupedNest,
-    data_loads,
     why_illegal_together,
     why_not_on_chip,
 )
@@ -134,9 +133,9 @@ class _Finder:
     def _is_eligible(self, nest: Nest) -> bool:
         schedule = self.program.schedules[nest.name]
         is_plain = not nest.target.dynamic and not nest.target.combine
-        is_direct = not any(load.dynamic for load in data_loads(nest))
+        is_direct = not any(load.dynamic for load in nest.loads)
         if schedule.engine == "tensor":
-            is_guarded = any(load.guards for load in data_loads(nest))
+            is_guarded = any(load.guards for load in nest.loads)
             return self.among is None and is_plain and is_direct and not is_guarded
         is_asked = self.among is None or nest.name in self.among
         return is_asked and is_plain and is_direct and bool(schedule.partition)
@@ -281,7 +280,7 @@ class _Finder:
 
         What no nest of the group reads is stored at once instead of piece by piece.
         """
-        read = {load.buffer for each in grouped for load in data_loads(each.nest)}
+        read = {load.buffer for each in grouped for load in each.nest.loads}
         return tuple(
             name
             for name in names
@@ -313,7 +312,7 @@ class _Finder:
         names = {nest.name for nest in chain.nests}
         written = {nest.target.buffer for nest in chain.nests}
         readers = Counter(
-            name for nest in chain.nests for name in {load.buffer for load in data_loads(nest)}
+            name for nest in chain.nests for name in {load.buffer for load in nest.loads}
         )
         saved = 0
         for name in (written | readers.keys()) - self.layouts.keys():

@@ -17,7 +17,6 @@ from glia.tile.contraction import (
     contraction_operands,
     row_dim,
 )
-from glia.tile.group_legal import accesses, data_loads
 from glia.tile.ir import (
     Buffer,
     Load,
@@ -64,11 +63,11 @@ class Chain:
     def _counterpart(self, axes: tuple[str, ...], nest: Nest) -> str:
         """The axis of a nest that indexes what the chain writes or reads as these axes do."""
         parallel = {axis.name: axis.extent for axis in row_axes(nest)}
-        own = accesses(nest)
+        own = nest.accesses
         found: set[str] = set()
         for writes in (True, False):
             for member, axis in zip(self.nests, axes, strict=True):
-                for access in [member.target] if writes else data_loads(member):
+                for access in [member.target] if writes else member.loads:
                     for other in own:
                         if other.buffer == access.buffer:
                             found |= _same_place(access.index, other.index, axis)
@@ -79,7 +78,7 @@ class Chain:
 
     def on_chip(self) -> tuple[str, ...]:
         """The buffers that nests of the chain write and others read, or write pieces of."""
-        read = {load.buffer for nest in self.nests for load in data_loads(nest)}
+        read = {load.buffer for nest in self.nests for load in nest.loads}
         written = Counter(nest.target.buffer for nest in self.nests)
         return tuple(name for name, count in written.items() if name in read or count > 1)
 
@@ -137,7 +136,7 @@ class GroupPlan:
         Where that is the innermost one, DMA would move single elements, of which there may be few;
         operands are turned, where one axis alone indexes what they are summed over.
         """
-        touched = (self.buffers[a.buffer].elements for n in self.chain.nests for a in accesses(n))
+        touched = (self.buffers[a.buffer].elements for n in self.chain.nests for a in n.accesses)
         most = max(touched) // ELEMENTS_BESIDE_ONE
         for nest, axis in zip(self.chain.nests, self.chain.shared[self.rows], strict=True):
             operands = self._operands(nest)
@@ -147,7 +146,7 @@ class GroupPlan:
                 is_short = bool(load.index[-1].coefficient(contract))
                 if is_short and row_dim(load.index, contract, block) < 0:
                     return False
-            for access in accesses(nest):
+            for access in nest.accesses:
                 if not any(each.coefficient(axis) for each in access.index):
                     continue
                 dimension = row_dim(access.index, axis)
@@ -203,7 +202,7 @@ class GroupPlan:
         """Whether neighbours along a shared axis read the same, which blocks would read again."""
         for nest, axis in zip(self.chain.nests, self.chain.shared[position], strict=True):
             swept = {*nest.reduction.axes} if nest.reduction else set()
-            for load in data_loads(nest):
+            for load in nest.loads:
                 if any(e.coefficient(axis) and swept & {*e.variables} for e in load.index):
                     return True
         return False
@@ -276,7 +275,7 @@ class GroupPlan:
     def _places(self, nest: Nest, rows: str) -> Iterator[tuple[Load | Store, str]]:
         operands = self._operands(nest)
         if not operands:
-            yield from ((access, rows) for access in accesses(nest))
+            yield from ((access, rows) for access in nest.accesses)
             return
         yield from ((load, self.products[nest.name].contract) for load in operands)
         yield nest.target, rows

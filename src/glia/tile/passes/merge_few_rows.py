@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from glia.base.affine import ZERO, Affine
@@ -24,7 +23,6 @@ from glia.tile.ir import (
     Program,
     Store,
     control_buffers,
-    loads,
     ordered_axes,
 )
 from glia.tile.nest_rewriting import map_leaves, map_nests, substitute_axes
@@ -88,9 +86,8 @@ class _Search:
         self.users: dict[str, list[Nest]] = {}
         fixed = control_buffers(program.body)
         for nest in program.nests():
-            accesses = [*_accesses(nest)]
-            fixed |= {o.load.buffer for each in accesses for o in each.dynamic}
-            for name in {access.buffer for access in accesses}:
+            fixed |= {o.load.buffer for each in nest.accesses for o in each.dynamic}
+            for name in {access.buffer for access in nest.accesses}:
                 self.users.setdefault(name, []).append(nest)
         temporaries = {n for n, each in program.buffers.items() if each.role == "temporary"}
         self.mergeable = temporaries - fixed
@@ -103,7 +100,7 @@ class _Search:
             nest, pair = waiting.pop()
             if found.axes.setdefault(nest.name, pair) != pair or not _joins_indices(nest, pair):
                 return None
-            for access in _accesses(nest):
+            for access in nest.accesses:
                 if self._is_joined(nest, access, pair):
                     continue
                 first = self._first_dim(nest, access, pair)
@@ -144,7 +141,7 @@ class _Search:
         A contraction, which has no use for them as one, keeps its axes: ("", "").
         """
         found: set[tuple[str, ...]] = set()
-        for access in _accesses(nest):
+        for access in nest.accesses:
             if access.buffer != buffer:
                 continue
             if access.dynamic or (isinstance(access, Load) and access.guards):
@@ -182,14 +179,6 @@ def _indices(expression: Expr | None) -> list[Affine]:
     if expression is not None:
         map_leaves(expression, enter)
     return found
-
-
-def _accesses(nest: Nest) -> Iterator[Load | Store]:
-    yield nest.target
-    for offset in nest.target.dynamic:
-        yield from loads(offset.load)
-    for part in (nest.body, nest.finish):
-        yield from loads(part)
 
 
 def _apply(program: Program, merge: _Merge) -> Program:

@@ -15,7 +15,6 @@ from glia.arch import Arch
 from glia.arch.instances import get_target
 from glia.options import CompileOptions
 from glia.tile.contraction import PARTITIONS, TRANSPOSABLE_BYTES, contraction_operands, row_dim
-from glia.tile.group_legal import accesses
 from glia.tile.ir import (
     Buffer,
     Load,
@@ -66,7 +65,7 @@ def _transfers(nest: Nest, schedule: Schedule) -> Iterator[_Transfer]:
     extents = nest.extents
     spans = {axis: schedule.tiles.get(axis, extent) for axis, extent in extents.items()}
     operands = contraction_operands(nest) if schedule.engine == "tensor" else None
-    for access in accesses(nest):
+    for access in nest.accesses:
         is_operand = operands is not None and access in operands
         swept = {v for e in access.index for v in e.variables}
         elements = 1

@@ -18,7 +18,6 @@ from glia.arch.instances import get_target
 from glia.base.affine import Affine
 from glia.options import CompileOptions
 from glia.tile.contraction import axes_of, contraction_operands
-from glia.tile.group_legal import accesses
 from glia.tile.ir import (
     Axis,
     Buffer,
@@ -139,7 +138,7 @@ def _free_moves(program: Program, wishes: list[_Wish]) -> dict[str, Move]:
     for nest in program.nests():
         swept = {*nest.reduction.axes} if nest.reduction else set()
         is_product = contraction_operands(nest) is not None
-        for access in accesses(nest):
+        for access in nest.accesses:
             if access.buffer in moves:
                 channels = access.index[moves[access.buffer][0]]
                 is_summed = bool(swept & {*channels.variables}) and not is_product

@@ -33,7 +33,6 @@ from glia.tile.ir import (
     Nest,
     Program,
     Schedule,
-    loads,
     ordered_axes,
 )
 from glia.tile.live_values import live_bytes
@@ -78,7 +77,7 @@ class NestScheduler:
         self.readers: dict[str, list[Nest]] = {}
         self._in_rows: dict[tuple[str, str], Schedule | None] = {}  # by nest and axis
         for nest in program.nests():
-            for load in _all_loads(nest):
+            for load in nest.distinct_loads:
                 self.readers.setdefault(load.buffer, []).append(nest)
 
     def schedule(self, nest: Nest) -> Schedule:
@@ -160,7 +159,7 @@ class NestScheduler:
         return sum(
             self._reader_cost(reader, load, rows)
             for reader in self.readers.get(target, ())
-            for load in _all_loads(reader)
+            for load in reader.distinct_loads
             if load.buffer == target
         )
 
@@ -177,7 +176,7 @@ class NestScheduler:
         return all(
             _can_read_resident(reader, load, rows)
             for reader in readers
-            for load in _all_loads(reader)
+            for load in reader.distinct_loads
             if load.buffer == target
         )
 
@@ -292,7 +291,7 @@ class NestScheduler:
             moves += self._access_cost(nest, result, rows, tiles)
         moves += sum(
             self._access_cost(nest, BufferAccess(load.buffer, load.index), rows, tiles)
-            for load in _all_loads(nest)
+            for load in nest.distinct_loads
             if load not in operands
         )
         later = self._reader_costs(nest.target.buffer, nest.target.index, rows)
@@ -499,13 +498,6 @@ def schedule_nests(program: Program, options: CompileOptions) -> Program:
     return replace(program, schedules=schedules)
 
 
-def _all_loads(nest: Nest) -> list[Load]:
-    found = [*loads(nest.body), *loads(nest.finish)]
-    for offset in nest.target.dynamic:
-        found += loads(offset.load)
-    return list(dict.fromkeys(found))
-
-
 def _can_read_resident(reader: Nest, load: Load, rows: int) -> bool:
     """Whether a nest can read a resident buffer with these rows, in place or transposed."""
     if load.dynamic:
@@ -520,7 +512,7 @@ def _can_read_resident(reader: Nest, load: Load, rows: int) -> bool:
 
 
 def _accesses(nest: Nest) -> Iterator[BufferAccess]:
-    for load in _all_loads(nest):
+    for load in nest.distinct_loads:
         is_plain = not load.guards and not load.dynamic
         may_turn = is_plain and load.dtype.bytes in TRANSPOSABLE_BYTES and bool(load.index)
         yield BufferAccess(load.buffer, load.index, may_turn)
@@ -553,7 +545,7 @@ def _is_window(load: Load, axis: str) -> bool:
 
 def _indirect_axes(nest: Nest) -> set[str]:
     """The axes along which the nest's indirect offsets vary."""
-    offsets = [o for load in _all_loads(nest) for o in load.dynamic] + list(nest.target.dynamic)
+    offsets = [o for load in nest.distinct_loads for o in load.dynamic] + list(nest.target.dynamic)
     return {v for o in offsets for e in o.load.index for v in e.variables}
 
 
@@ -564,7 +556,7 @@ def _vector_tiles(
     extents = nest.extents
     values = (
         2
-        + len(_all_loads(nest))
+        + len(nest.distinct_loads)
         + max(_sethi_ullman_number(nest.body), _sethi_ullman_number(nest.finish))
     )
     capacity = max(128, WORKING_BYTES // (4 * values))
@@ -597,7 +589,7 @@ def _vector_tiles(
 
 def _short_runs(nest: Nest) -> set[str]:
     """Axes that alone run over a short innermost dimension of what is read: whole or slow."""
-    last = [(load.index[-1], load.dtype.bytes) for load in _all_loads(nest) if load.index]
+    last = [(load.index[-1], load.dtype.bytes) for load in nest.distinct_loads if load.index]
     return {
         axis.name
         for axis in nest.axes

@@ -17,7 +17,7 @@ from glia.graph.ops.scalar_regions import identity
 from glia.options import CompileOptions
 from glia.tile.affine_predicates import masked
 from glia.tile.contraction import PARTITIONS
-from glia.tile.group_legal import accesses, data_loads, why_illegal
+from glia.tile.group_legal import why_illegal
 from glia.tile.ir import (
     Apply,
     Axis,
@@ -217,7 +217,7 @@ class _GroupInRanges:
         Its rows have to be those of the group.
         """
         axes = set()
-        for load in data_loads(nest):
+        for load in nest.loads:
             if load.buffer not in dims:
                 continue
             index = load.index[dims[load.buffer]]
@@ -297,7 +297,7 @@ class _GroupInRanges:
                     return None
                 found[target.buffer] = target.index.index(row)
         for _, member in self.members:
-            for access in accesses(self.nests[member.nest]):
+            for access in self.nests[member.nest].accesses:
                 dim = found.get(access.buffer)
                 if dim is not None and access.index[dim] != Affine.of(member.axes[-1]):
                     return None
@@ -379,7 +379,7 @@ class _RangeBuilder:
             extents[columns.axis] = span[1] - span[0]
             moved[columns.axis] = Affine.of(columns.axis) + span[0]
         found = substitute_axes(nest, moved, NO_NAMES)
-        for name in {access.buffer for access in accesses(nest)} & self.row_dims.keys():
+        for name in {access.buffer for access in nest.accesses} & self.row_dims.keys():
             found = self._with_own_buffer(found, name, columns)
         axes = tuple(Axis(axis.name, extents[axis.name]) for axis in nest.axes)
         found = replace(found, name=f"{nest.name}.{suffix}", axes=axes)

@@ -13,7 +13,6 @@ from dataclasses import replace
 from glia.base.affine import Affine
 from glia.options import CompileOptions
 from glia.tile.contraction import axes_of, contraction_operands
-from glia.tile.group_legal import accesses
 from glia.tile.ir import Axis, Load, Nest, Program, control_buffers, ordered_axes
 from glia.tile.nest_rewriting import map_nests, substitute_axes
 from glia.tile.split_dimensions import row_length, split_dimensions
@@ -61,7 +60,7 @@ class _Search:
         self.buffers = program.buffers
         self.users: dict[str, list[Nest]] = {}
         for nest in program.nests():
-            for name in {access.buffer for access in accesses(nest)}:
+            for name in {access.buffer for access in nest.accesses}:
                 self.users.setdefault(name, []).append(nest)
         temporaries = {n for n, each in program.buffers.items() if each.role == "temporary"}
         self.free = temporaries - control_buffers(program.body)
@@ -86,8 +85,8 @@ class _Search:
 
     def _swept(self, nest: Nest, buffer: str, dimension: int) -> str | None:
         """The axis with which a nest sweeps a dimension; "" for rows, None for anything else."""
-        parts = {a.index[dimension] for a in accesses(nest) if a.buffer == buffer}
-        if len(parts) > 1 or any(a.dynamic for a in accesses(nest) if a.buffer == buffer):
+        parts = {a.index[dimension] for a in nest.accesses if a.buffer == buffer}
+        if len(parts) > 1 or any(a.dynamic for a in nest.accesses if a.buffer == buffer):
             return None
         part = parts.pop()
         if row_length(part, nest) == self.length:
@@ -102,7 +101,7 @@ class _Search:
 
     def _dimensions(self, nest: Nest, axis: str) -> Iterator[Dimension]:
         """The dimensions of temporaries that a nest sweeps by an axis."""
-        for access in accesses(nest):
+        for access in nest.accesses:
             is_guarded = isinstance(access, Load) and bool(access.guards)
             if access.buffer in self.free and not is_guarded:
                 for dimension, part in enumerate(access.index):

@@ -11,7 +11,6 @@ import math
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 
-from glia.tile.group_legal import data_loads
 from glia.tile.ir import (
     Branch,
     Layout,
@@ -170,6 +169,6 @@ def _may_overwrite(statement: Statement, old: Set[str]) -> bool:
     if not isinstance(statement, Nest) or statement.target.dynamic or statement.target.combine:
         return False
     # a nest without `combine` writes each element in one iteration at most
-    reads = [load for load in data_loads(statement) if load.buffer in old]
+    reads = [load for load in statement.loads if load.buffer in old]
     is_plain = not any(each.guards or each.dynamic for each in reads)
     return is_plain and all(each.index == statement.target.index for each in reads)

@@ -22,7 +22,6 @@ from glia.machine.passes.on_chip_space import (
     round_up,
 )
 from glia.tile.contraction import row_dim
-from glia.tile.group_legal import data_loads
 from glia.tile.ir import Group, Load, Member, Nest, Schedule, SharedLoop
 from glia.tile.passes.group_nests import HOIST_SHARE
 from glia.tile.passes.group_plan import GROUP_SHARE
@@ -243,7 +242,7 @@ def _staging_depths(group: Group, nests: Mapping[str, Nest]) -> dict[str, int]:
     """By buffer that several nests read, the loops around all of them."""
     around: dict[str, list[tuple[SharedLoop, ...]]] = {}
     for loops, member in group.members():
-        for name in {load.buffer for load in data_loads(nests[member.nest])}:
+        for name in {load.buffer for load in nests[member.nest].loads}:
             around.setdefault(name, []).append(loops)
     return {name: _common_depth(found) for name, found in around.items() if len(found) > 1}
 

@@ -13,8 +13,8 @@ import pytest
 
 import glia
 from glia.alternatives import latency_us
+from support.targets import CORES
 
-TARGETS = ("trn1", "trn1n", "inf2", "trn2", "trn3")
 TYPES = ("bf16", "fp16", "tf32", "fp8_e4m3")
 SETTINGS = tuple((extent, kind) for extent in ("matmult", "all") for kind in TYPES)
 IN_CI = {("matmult", "tf32"), ("matmult", "fp8_e4m3"), ("all", "bf16")}
@@ -62,7 +62,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[jax.ShapeDtypeStruct, ...]]]
         (tensor(128, 256), *[tensor(256, 256)] * 4, tensor(256, 1024), tensor(1024, 256)),
     ),
 }
-ALL = [(name, target, setting) for name in PROGRAMS for target in TARGETS for setting in SETTINGS]
+ALL = [(name, target, setting) for name in PROGRAMS for target in CORES for setting in SETTINGS]
 FEW = ("one tile", "odd shapes", "batch", "softmax", "BERT layer")
 CHEAP = [
     (name, target, setting)

@@ -18,8 +18,8 @@ from glia.tile.ir import Axis, Load, Nest, Schedule, Store
 from glia.tile.passes import choose_layouts
 from glia.tile.passes.easier_schedules import plain_schedules, smaller_schedules
 from support.corpus import BY_NAME, PROGRAMS, Program, assert_close, hlo_bytes
+from support.targets import CORES
 
-COMPILED_TARGETS = ("trn1", "trn1n", "inf2", "trn2", "trn3")
 SMALL = (
     "matmul", "batched", "conv_dilated", "conv_gradient", "gather_rows", "scatter_add",
     "dynamic_update_slice", "concatenate", "pad", "embedding", "mlp_training_step",
@@ -73,7 +73,7 @@ def _compile_and_compare(
 @pytest.mark.parametrize("refuse", REFUSALS, ids=lambda each: each.__name__.removeprefix("_"))
 @pytest.mark.parametrize(
     ("name", "target"),
-    [(name, COMPILED_TARGETS[i % len(COMPILED_TARGETS)]) for i, name in enumerate(SMALL)],
+    [(name, CORES[i % len(CORES)]) for i, name in enumerate(SMALL)],
 )
 def test_an_easier_schedule_gives_the_same_values(
     name: str,

@@ -21,8 +21,8 @@ from glia.machine.legal import verify
 from glia.machine.passes import merge_iterations as module
 from glia.machine.passes.merge_iterations import may_merge, merge_iterations
 from glia.sim.run import run
+from support.targets import CORES
 
-TARGETS = ("trn1", "trn1n", "inf2", "trn2", "trn3")
 MAPPED = [kind for kind in INSTRUCTIONS.values() if kind.maps_outer]
 ROWS, COLUMNS, COUNT = 16, 96, 6
 
@@ -100,7 +100,7 @@ def assert_same_results(program: Program, other: Program) -> None:
 
 
 @pytest.mark.parametrize("kind", MAPPED, ids=lambda kind: kind.__name__)
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", CORES)
 def test_an_instruction_that_maps_outer_dimensions_does(kind: type[Instr], target: str) -> None:
     program, iterations = loop_of(kind, target)
     merged = merged_program(program, iterations, set())
@@ -166,7 +166,7 @@ def _columns(tiles: list[Any], place: tuple[int, int, int], number: int) -> Any:
     return tiles[tile][:, start : start + 4]
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", CORES)
 @settings(max_examples=60, deadline=None)
 @given(steps=STEPS)
 def test_merging_keeps_every_value(target: str, steps: Any) -> None:

@@ -16,13 +16,13 @@ import pytest
 
 import glia
 from glia.arch import get_target
-from glia.arch.instances import COMPILED_TARGETS
 from glia.base.dtype import BF16, U8
 from glia.isa.instructions.tensor import NcTranspose
 from glia.isa.instructions.vector import TensorCopy
 from glia.isa.kit import Instr
 from glia.machine.ir import walk
 from support.corpus import BY_NAME, hlo_bytes
+from support.targets import CORES
 
 DTYPES = ("int32", "uint32", "float32", "bfloat16", "float16", "int16", "int8", "uint8", "bool")
 SHAPES = ((64, 128), (132, 65), (20, 17))
@@ -74,7 +74,7 @@ def test_a_program_that_moves_keeps_every_bit(dtype: str, target: str) -> None:
             np.testing.assert_array_equal(found, expected, f"{name} of {dtype}{list(shape)}")
 
 
-@pytest.mark.parametrize("target", COMPILED_TARGETS)
+@pytest.mark.parametrize("target", CORES)
 def test_one_infinity_does_not_spread_over_a_product(target: str) -> None:
     generator = np.random.default_rng(1)
     a, b = (generator.standard_normal((100, 100)).astype(np.float32) for _ in range(2))
@@ -85,7 +85,7 @@ def test_one_infinity_does_not_spread_over_a_product(target: str) -> None:
     np.testing.assert_allclose(found[others], (a @ b)[others], 1e-4, 1e-4)
 
 
-@pytest.mark.parametrize("target", COMPILED_TARGETS)
+@pytest.mark.parametrize("target", CORES)
 def test_masked_scores_of_minus_infinity_stay_finite_sums(target: str) -> None:
     x = np.random.default_rng(2).standard_normal((64, 96)).astype(np.float32)
 
@@ -95,7 +95,7 @@ def test_masked_scores_of_minus_infinity_stay_finite_sums(target: str) -> None:
     np.testing.assert_allclose(on_device(masked, target, x), jax.jit(masked)(x), 1e-5, 1e-5)
 
 
-@pytest.mark.parametrize("target", COMPILED_TARGETS)
+@pytest.mark.parametrize("target", CORES)
 @pytest.mark.parametrize("name", ["transpose", "matmul", "mlp", "attention", "sort", "conv_nchw"])
 def test_only_bytes_are_multiplied_where_the_array_is_not_exact(name: str, target: str) -> None:
     """Bytes as numbers from 0 to 255 are finite and exact in bfloat16, so their products are."""
@@ -114,7 +114,7 @@ def test_only_bytes_are_multiplied_where_the_array_is_not_exact(name: str, targe
             assert all(isinstance(copy, TensorCopy) and copy.src.dtype is U8 for copy in copies)
 
 
-@pytest.mark.parametrize("target", COMPILED_TARGETS)
+@pytest.mark.parametrize("target", CORES)
 def test_transposed_bytes_keep_their_bits(target: str) -> None:
     x = np.arange(256 * 32, dtype=np.uint8).reshape(128, 64).view(ml_dtypes.float8_e5m2)
     moved = on_device(lambda x: jnp.concatenate([x.T, x.T]).view(jnp.uint8), target, x)

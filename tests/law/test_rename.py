@@ -24,6 +24,7 @@ from glia.machine.passes.share_loads import share_loads
 from glia.machine.passes.share_results import share_results
 from glia.sim.order.concurrent import run_concurrently
 from glia.sim.run import run
+from support.targets import CORES
 
 ROWS, COLUMNS, TILES = 8, 12, 3
 Step = tuple[str, int, int, int, int]  # what, tile, other tile, first column, columns
@@ -186,7 +187,7 @@ def test_sharing_loads_keeps_every_value(steps: list[Step], blocks: int) -> None
     check_shared_loads(program, share_loads(renamed))
 
 
-@pytest.mark.parametrize("target", ["trn1", "trn1n", "inf2", "trn2", "trn3"])
+@pytest.mark.parametrize("target", CORES)
 def test_loads_that_a_loop_repeats_are_made_once(target: str) -> None:
     program = products_of(3, 4, target=target)
     shared = share_loads(program)
@@ -292,7 +293,7 @@ def test_waiting_fills_keep_every_value(steps: list[Step]) -> None:
     np.testing.assert_array_equal(run_concurrently(ordered, inputs, seed=1)["y"], expected)
 
 
-@pytest.mark.parametrize("target", ["trn1", "trn1n", "inf2", "trn2", "trn3"])
+@pytest.mark.parametrize("target", CORES)
 @pytest.mark.parametrize("has_addresses", [False, True])
 def test_a_fill_stands_before_the_next_use_of_its_tile(target: str, has_addresses: bool) -> None:
     b = ProgramBuilder("fills", target=target)

@@ -29,8 +29,8 @@ from glia.machine.passes.spill import spill
 from glia.sim.order.concurrent import run_concurrently
 from glia.sim.policy import Policy
 from glia.sim.run import run
+from support.targets import CORES
 
-TARGETS = ("trn1", "trn1n", "inf2", "trn2", "trn3")
 ROWS, COLUMNS, TILES, SUMS = 32, 512, 6, 4
 TILE_BYTES = 4 * COLUMNS  # of a partition: one bank of PSUM
 FEW = {Memory.SBUF: 4 * TILE_BYTES, Memory.PSUM: 2 * TILE_BYTES}
@@ -128,7 +128,7 @@ def live_bytes(program: Program, memory: Memory) -> int:
     ])  # fmt: skip
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", CORES)
 @settings(max_examples=8, deadline=None)
 @given(steps=STEPS)
 def test_spilling_keeps_every_value(target: str, steps: list[Step]) -> None:

@@ -16,8 +16,7 @@ from glia.frontend.registry import read_module
 from glia.options import CompileOptions
 from glia.tile.contraction import contraction_operands
 from glia.tile.ir import Nest, Program, While
-
-TARGETS = ("trn1", "trn1n", "inf2", "trn2", "trn3")
+from support.targets import CORES
 
 
 def summed(total: Any, x: Any, y: Any) -> Any:
@@ -36,7 +35,7 @@ def lowered() -> Any:
     return jax.jit(summed).trace(*kinds).lower(lowering_platforms=("cpu",))
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", CORES)
 def test_a_turned_product_is_made_in_the_rows_of_the_state_it_is_added_to(target: str) -> None:
     options = CompileOptions(target, auto_cast="none")
     program = run_pipeline(read_module(lowered()), options, stop_after="choose_layouts")

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from glia.arch.instances import COMPILED_TARGETS
 from glia.compiler import compile_graph
 from glia.frontend.errors import VerificationFailed
 from glia.frontend.stablehlo import import_stablehlo
 from glia.graph.evaluate import evaluate
 from glia.options import CompileOptions
 from glia.runtime.model import load
+from support.targets import CORES
 
 WIDTHS = {np.dtype(f"{kind}{size}"): f"{'u' if kind == 'u' else ''}i{8 * size}"
           for kind in "iu" for size in (1, 2, 4, 8)}  # fmt: skip
@@ -52,7 +52,7 @@ def test_mulhi_is_the_upper_half_of_a_product(dtype: np.dtype) -> None:
     assert np.array_equal(evaluate(import_stablehlo(text), inputs)[0], wanted)
 
 
-@pytest.mark.parametrize("target", COMPILED_TARGETS)
+@pytest.mark.parametrize("target", CORES)
 def test_mulhi_of_words_on_every_target(target: str) -> None:
     for dtype in (np.dtype("i4"), np.dtype("u4")):
         text, inputs, wanted = multiply_high(dtype)
@@ -74,7 +74,7 @@ def scan(shape: str, carry: str, dimension: int, attributes: str = "") -> str:
     }}"""
 
 
-@pytest.mark.parametrize("target", COMPILED_TARGETS)
+@pytest.mark.parametrize("target", CORES)
 def test_scan_hands_its_carry_from_step_to_step(target: str) -> None:
     x = np.arange(12, dtype=np.float32).reshape(3, 4)
     start = np.array([1, 2, 3], np.float32)
@@ -123,7 +123,7 @@ OF_DEPTH = ragged(
 )
 
 
-@pytest.mark.parametrize("target", COMPILED_TARGETS)
+@pytest.mark.parametrize("target", CORES)
 def test_every_group_of_rows_has_its_own_matrix(target: str) -> None:
     table = TABLE.copy()
     table[1, 0, 0] = np.inf  # of a group that has no rows

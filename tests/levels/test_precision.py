@@ -25,9 +25,9 @@ from glia.options import CompileOptions
 from glia.tile.evaluate import evaluate as evaluate_tile
 from glia.tile.legal import verify
 from glia.tile.text import parse_program, print_program
+from support.targets import CORES
 
 RNG = np.random.default_rng(0)
-TARGETS = ("trn1", "trn1n", "inf2", "trn2", "trn3")
 
 
 def lowered(function: Callable[..., object], *arrays: np.ndarray) -> object:
@@ -65,7 +65,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", CORES)
 def test_the_pe_rounds_to_tf32_as_it_reads(name: str, target: str) -> None:
     function, arrays = CASES[name]
     options = tf32_options(target)
@@ -113,7 +113,7 @@ def test_only_float32_is_read_as_tf32() -> None:
         verify(dataclasses.replace(program, buffers=buffers))
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", CORES)
 def test_eight_bit_tiles_are_transposed_on_the_pe(target: str) -> None:
     a, b = floats(64, 64), floats(64, 64)
     options = CompileOptions(target=target, auto_cast="matmult", auto_cast_type="fp8_e4m3")

@@ -12,8 +12,8 @@ import pytest
 from jax import lax
 
 import glia
+from support.targets import CORES
 
-TARGETS = ("trn1", "trn1n", "inf2", "trn2", "trn3")
 DTYPES = ("uint8", "uint16", "uint32", "uint64")
 WORD = 0xFFFFFFFF
 SEED = (0x0123456789ABCDEF, 0x00000001FFFFFFFE)  # the counter's low word overflows soon
@@ -91,7 +91,7 @@ def compiled(algorithm: str, dtype: str, shape: tuple[int, ...], target: str) ->
         return glia.load(glia.compile(module, target=target))
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", CORES)
 @pytest.mark.parametrize("algorithm", ["philox", "three_fry"])
 def test_bits_of_a_seed_are_the_published_ones(algorithm: str, target: str) -> None:
     _, bits = compiled(algorithm, "uint32", (24,), target)(np.array(SEED, np.uint64))
@@ -118,7 +118,7 @@ def test_every_dtype_has_the_bits_of_xla(algorithm: str, dtype: str) -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", CORES)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_every_dtype_has_the_bits_of_xla_on_every_target(

@@ -25,9 +25,9 @@ from glia.tile.ir import Nest, Program
 from glia.tile.legal import verify
 from glia.tile.row_search import picked, search_tiles
 from glia.tile.text import parse_program, print_program
+from support.targets import CORES
 
 Array = np.ndarray[Any, Any]
-TARGETS = ("trn1", "trn1n", "inf2", "trn2", "trn3")
 RNG = np.random.default_rng(8)
 
 
@@ -42,7 +42,7 @@ def equals(*shape: int) -> Array:
     return RNG.integers(-9, 9, shape).astype(np.float32)
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", CORES)
 @pytest.mark.parametrize(
     ("shape", "count"), [((128, 64), 64), ((5, 3), 2), ((200, 40), 9), ((2, 3, 20), 7), ((30,), 8)]
 )

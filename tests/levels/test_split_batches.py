@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 import glia
-from glia.arch.instances import COMPILED_TARGETS
 from glia.compiler import run_pipeline
 from glia.frontend.registry import read_module
 from glia.options import CompileOptions
 from glia.tile.evaluate import evaluate
 from glia.tile.legal import verify
+from support.targets import CORES
 
 Arrays = tuple[np.ndarray, ...]
 RNG = np.random.default_rng(3)
@@ -62,7 +62,7 @@ def test_values_stay(function: Any) -> None:
     np.testing.assert_allclose(found, function(X, W), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("target", COMPILED_TARGETS)
+@pytest.mark.parametrize("target", CORES)
 @pytest.mark.parametrize("function", [attention, numbered])
 def test_batches_are_computed_on_every_target(function: Any, target: str) -> None:
     lowered = jax.jit(function).lower(X, W)

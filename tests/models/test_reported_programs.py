@@ -13,7 +13,7 @@ import pytest
 from jax import lax
 
 import glia
-from glia.arch.instances import COMPILED_TARGETS
+from support.targets import CORES
 
 GENERATOR = np.random.default_rng(0)
 
@@ -30,7 +30,7 @@ def result(function: Callable[..., Any], target: str, *arrays: Any) -> np.ndarra
     return np.asarray(found)
 
 
-@pytest.mark.parametrize("target", COMPILED_TARGETS)
+@pytest.mark.parametrize("target", CORES)
 def test_running_sums_of_bfloat16_round_no_more_than_once_a_term(target: str) -> None:
     x = GENERATOR.standard_normal((70, 90), np.float32).astype(ml_dtypes.bfloat16)
     for axis in (0, 1):
@@ -41,7 +41,7 @@ def test_running_sums_of_bfloat16_round_no_more_than_once_a_term(target: str) ->
         assert np.linalg.norm(found.astype(np.float64) - exact) <= 0.01 * np.linalg.norm(exact)
 
 
-@pytest.mark.parametrize("target", COMPILED_TARGETS)
+@pytest.mark.parametrize("target", CORES)
 @pytest.mark.parametrize("axis", [0, 1])
 def test_booleans_are_sorted(axis: int, target: str) -> None:
     x = GENERATOR.random((37, 64)) < 0.4

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import glia
-from glia.arch.instances import COMPILED_TARGETS
+from support.targets import CORES
 
 NO_ROWS, ROWS = np.zeros((0, 4), np.float32), np.ones((2, 4), np.float32)
 NOTHING = jnp.zeros((0,), jnp.int32)
@@ -33,7 +33,7 @@ FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("target", COMPILED_TARGETS)
+@pytest.mark.parametrize("target", CORES)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_saved_model_takes_and_gives_tensors_without_elements(
     name: str, target: str, tmp_path: Path

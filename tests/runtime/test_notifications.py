@@ -20,8 +20,8 @@ from glia.runtime.model import OutOfBoundAccess
 from glia.sim.notifications import MAX_KEPT, Notifications
 from glia.sim.order.concurrent import run_cores
 from support.corpus import PROGRAMS, Program, hlo_bytes
+from support.targets import CORES
 
-TARGETS = ["trn1", "trn1n", "inf2", "trn2", "trn3"]
 ROWS, COLUMNS = 300, 16
 TABLE = np.arange(ROWS * COLUMNS, dtype=np.float32).reshape(ROWS, COLUMNS)
 INDICES = np.array([0, 299, 300, 7, -9000, 2**31 - 1, -1], np.int32)
@@ -67,7 +67,7 @@ def found_by(function, *arrays, target: str = "trn2") -> Notifications:
     return model.notifications
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", CORES)
 @pytest.mark.parametrize("function", [gathered, scattered, replaced])
 def test_every_index_outside_is_reported_and_no_other(function, target: str):
     arrays = (TABLE, INDICES) if function is gathered else (TABLE, INDICES, 5e4 * UPDATES)
@@ -82,7 +82,7 @@ def test_every_index_outside_is_reported_and_no_other(function, target: str):
     assert not found_by(function, TABLE, inside, *arrays[2:], target=target)
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", CORES)
 @pytest.mark.parametrize("function", [sliced, updated])
 def test_a_start_that_is_clamped_is_reported(function, target: str):
     (found,) = found_by(function, TABLE, np.int32(299), target=target)

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from glia.arch.instances import COMPILED_TARGETS
 from glia.base.dtype import C64
 from glia.compiler import compile_graph
 from glia.graph.evaluate import evaluate
@@ -19,6 +18,7 @@ from glia.graph.ops.scalar_regions import combiner
 from glia.graph.rules.constructors import constant
 from glia.options import CompileOptions
 from glia.runtime.model import load
+from support.targets import CORES
 
 REAL = (0, -0.0, 1, -1, 0.5, -2.5, 30, -30, 1e-30, 1e-42, -1e-42, 1e19, -1e20, 3e38, -3e38,
         np.inf, -np.inf, np.nan)  # fmt: skip
@@ -58,7 +58,7 @@ def is_same(found: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     return np.all((a == b) | (np.isnan(a) & np.isnan(b)) | near, axis=0)
 
 
-@pytest.mark.parametrize("target", COMPILED_TARGETS)
+@pytest.mark.parametrize("target", CORES)
 def test_complex_functions_at_extremes(target: str) -> None:
     z = numbers()
     x = Parameter(0, TensorType(C64, z.shape), "input0")
@@ -149,7 +149,7 @@ def test_functions_of_two_bases_and_of_two_numbers() -> None:
     np.testing.assert_allclose(expanded("cbrt", x), wide ** (1 / 3), 1e-5)
 
 
-@pytest.mark.parametrize("target", COMPILED_TARGETS)
+@pytest.mark.parametrize("target", CORES)
 def test_complex_numbers_are_ordered_by_parts(target: str) -> None:
     generator = np.random.default_rng(0)
     parts = generator.integers(-2, 3, (3, 2, 40)).astype(np.float32)

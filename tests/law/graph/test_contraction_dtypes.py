@@ -7,7 +7,6 @@ import itertools
 import numpy as np
 import pytest
 
-from glia.arch.instances import COMPILED_TARGETS
 from glia.base.dtype import (
     BF16,
     F8E4M3FN,
@@ -29,6 +28,7 @@ from glia.graph.ir import Graph, Node, Parameter, TensorType
 from glia.graph.ops import Convolution, Dot
 from glia.options import CompileOptions
 from glia.runtime.model import load
+from support.targets import CORES
 
 INTEGERS = (PRED, S8, U8, S16, U16, S32, U32)
 FLOATS = (F32, BF16, F16, F8E5M2, F8E4M3FN)
@@ -75,14 +75,14 @@ def check(pairs: list[tuple[DType, DType, DType]], target: str, extremes: bool) 
     assert wrong == []
 
 
-@pytest.mark.parametrize("target", COMPILED_TARGETS)
+@pytest.mark.parametrize("target", CORES)
 def test_integers_of_any_widths(target: str) -> None:
     pairs = list(itertools.combinations_with_replacement(INTEGERS, 2))
     results = itertools.cycle((S32, U32, S8, U16))
     check([(a, b, next(results)) for a, b in pairs], target, extremes=True)
 
 
-@pytest.mark.parametrize("target", COMPILED_TARGETS)
+@pytest.mark.parametrize("target", CORES)
 def test_floats_with_any_other_dtype(target: str) -> None:
     pairs = [(a, b) for a in FLOATS for b in (*FLOATS, PRED, S8, S16, U32)]
     results = itertools.cycle((F32, BF16))

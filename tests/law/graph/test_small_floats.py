@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from glia.arch.instances import COMPILED_TARGETS
 from glia.base.dtype import (
     F4E2M1FN,
     F8E3M4,
@@ -41,6 +40,7 @@ from glia.graph.rules.constructors import constant
 from glia.graph.rules.regions import all_nodes, tensor_types
 from glia.options import CompileOptions
 from glia.runtime.model import load
+from support.targets import CORES
 
 FORMATS = (
     F8E4M3FN, F8E4M3FNUZ, F8E4M3B11FNUZ, F8E5M2FNUZ, F8E8M0FNU, F4E2M1FN, F8E4M3, F8E5M2, F8E3M4,
@@ -100,7 +100,7 @@ def program(dtype: DType) -> tuple[Graph, list[np.ndarray]]:
     return Graph("small_floats", parameters, results), arrays
 
 
-@pytest.mark.parametrize("target", COMPILED_TARGETS)
+@pytest.mark.parametrize("target", CORES)
 @pytest.mark.parametrize("dtype", FORMATS, ids=str)
 def test_every_target_computes_with_every_format(dtype: DType, target: str) -> None:
     graph, arrays = program(dtype)
@@ -118,7 +118,7 @@ def test_every_target_computes_with_every_format(dtype: DType, target: str) -> N
     assert wrong == []
 
 
-@pytest.mark.parametrize("target", COMPILED_TARGETS)
+@pytest.mark.parametrize("target", CORES)
 def test_what_engines_lack_is_gone_after_the_pass(target: str) -> None:
     has_fn = target == "trn3"
     for dtype in FORMATS:

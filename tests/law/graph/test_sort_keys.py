@@ -19,6 +19,7 @@ from glia.graph.ops import Constant, Iota, Map, Sort
 from glia.graph.ops.scalar_regions import scalar_graph
 from glia.graph.rules.constructors import get
 from glia.options import CompileOptions
+from support.targets import CORES
 
 Array = np.ndarray[Any, Any]
 COMPARISONS = ("less", "greater", "less_total_order", "greater_total_order")
@@ -84,7 +85,7 @@ def test_expanded_sorts_are_stable_sorts(comparison: str, dtype: DType, more: st
                 assert found.tobytes() == wanted.tobytes()
 
 
-@pytest.mark.parametrize("target", ["trn1", "trn1n", "inf2", "trn2", "trn3"])
+@pytest.mark.parametrize("target", CORES)
 def test_devices_sort_floats_with_their_signs(target: str) -> None:
     x = _array(F32, 100, with_nan=True)
     functions = (jnp.sort, jnp.argsort, lambda x: lax.top_k(x, 9), lambda x: -jnp.sort(-x))

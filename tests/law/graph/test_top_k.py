@@ -19,10 +19,10 @@ from glia.graph.ops import Iota, Map, Sort
 from glia.graph.ops.scalar_regions import scalar_graph
 from glia.graph.rules.constructors import get, slice_along
 from glia.options import CompileOptions
+from support.targets import CORES
 
 Array = np.ndarray[Any, Any]
 DTYPES = (F32, BF16, F16, S8, S32, U16, U32)
-TARGETS = ("trn1", "trn1n", "inf2", "trn2", "trn3")
 
 
 def rows(dtype: DType, extent: int, seed: int = 0) -> Array:
@@ -95,7 +95,7 @@ def test_what_is_short_or_wanted_whole_is_sorted() -> None:
     assert any(isinstance(node, Sort) for node in expand_top_k(graph, CompileOptions()).nodes)
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", CORES)
 @pytest.mark.parametrize("dtype", [F32, BF16], ids=repr)
 def test_devices_find_the_greatest(target: str, dtype: DType) -> None:
     x = rows(dtype, 300, len(target))

@@ -15,7 +15,7 @@ from glia.isa.examples import chip, examples, hbm
 from glia.isa.operand import Memory, Pattern, Tile
 from glia.isa.rules import COMMON_RULES
 from glia.machine.legal_instruction import violations
-from support import isa_planted_cores, isa_planted_movement, isa_planted_vector
+from support.isa_planted import cores, movement, vector
 
 V3 = get_target("trn2").arch
 EXAMPLES = examples()
@@ -172,9 +172,9 @@ PLANTED: list[tuple[Any, ...]] = [
     ("reciprocal", {"data": 1.0}, "data must be a pattern"),
     ("reciprocal", {"data": Affine.of("i")}, "a register or loop variable"),
     ("all_reduce", {"srcs": ()}, "srcs must be one or more patterns"),
-    *isa_planted_cores.PLANTED,
-    *isa_planted_movement.PLANTED,
-    *isa_planted_vector.PLANTED,
+    *cores.PLANTED,
+    *movement.PLANTED,
+    *vector.PLANTED,
 ]
 
 

@@ -13,16 +13,16 @@ import pytest
 import glia
 import glia.tile.blocking.choose_blocks as module
 from glia.arch import get_target
-from glia.arch.instances import COMPILED_TARGETS
 from glia.tile.blocking.model import BlockedOperand, Blocking, BlockingModel, Contraction
 from glia.tile.blocking.search import EFFORTS, blockings
 from glia.tile.ir import Program
 from glia.tile.text import parse_program, print_program
+from support.targets import CORES
 
 BLOCKINGS = 3  # of each case
 TARGETS = [
     name if name in ("trn1", "trn2") else pytest.param(name, marks=pytest.mark.nightly)
-    for name in COMPILED_TARGETS
+    for name in CORES
 ]
 CASES = {
     "product": ("mk,kn->mn", (300, 400), (400, 1100)),
@@ -87,7 +87,7 @@ def test_blocks_change_no_value(name: str, target: str, monkeypatch: pytest.Monk
         np.testing.assert_allclose(result, wanted, 1e-4, 1e-3, err_msg=str(blocking))
 
 
-@pytest.mark.parametrize("target", COMPILED_TARGETS)
+@pytest.mark.parametrize("target", CORES)
 def test_large_products_keep_the_array_busy(target: str) -> None:
     """The whole of SBUF and PSUM are used, and DMA and the array work at the same time."""
     x = jax.ShapeDtypeStruct((2048, 2048), jnp.bfloat16)
@@ -98,7 +98,7 @@ def test_large_products_keep_the_array_busy(target: str) -> None:
 
 
 @pytest.mark.parametrize("rows", ["m", "n"])
-@pytest.mark.parametrize("target", COMPILED_TARGETS)
+@pytest.mark.parametrize("target", CORES)
 def test_transfers_have_runs_along_what_is_not_on_the_partitions(target: str, rows: str) -> None:
     """Those of operands have the contracted axis there, those of the result its rows."""
     extents = {"m": 512, "n": 512, "k": 512}

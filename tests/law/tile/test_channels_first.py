@@ -11,9 +11,9 @@ import pytest
 from jax import lax
 
 import glia
-from glia.arch.instances import COMPILED_TARGETS
 from glia.tile.ir import Load, Program
 from glia.tile.passes import put_channels_first
+from support.targets import CORES
 
 LAYOUT = ("NHWC", "HWIO", "NHWC")
 
@@ -70,7 +70,7 @@ def compiled(function: Any, shapes: Any, target: str) -> tuple[glia.Neff, Progra
     return neff, seen[-1]
 
 
-@pytest.mark.parametrize("target", COMPILED_TARGETS)
+@pytest.mark.parametrize("target", CORES)
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_the_order_of_dimensions_changes_no_value(
     function: Any, target: str, monkeypatch: pytest.MonkeyPatch
@@ -104,7 +104,7 @@ def test_channels_first_stays_as_it_is() -> None:
     assert len(list(program.nests())) == 1
 
 
-@pytest.mark.parametrize("target", COMPILED_TARGETS)
+@pytest.mark.parametrize("target", CORES)
 def test_large_images_move_in_runs(target: str) -> None:
     shape = jax.ShapeDtypeStruct((1, 32, 32, 64), jnp.bfloat16)
     window = jax.ShapeDtypeStruct((3, 3, 64, 64), jnp.bfloat16)
@@ -114,7 +114,7 @@ def test_large_images_move_in_runs(target: str) -> None:
     assert min(min(i.src.contiguous_bytes, i.dst.contiguous_bytes) for i in moved) >= 32
 
 
-@pytest.mark.parametrize("target", COMPILED_TARGETS)
+@pytest.mark.parametrize("target", CORES)
 @pytest.mark.parametrize("extents", [(32, 32), (24, 40), (40, 24)])
 def test_what_is_transposed_on_its_way_lands_in_runs(extents: tuple[int, int], target: str) -> None:
     shape = jax.ShapeDtypeStruct((2, *extents, 256), jnp.bfloat16)

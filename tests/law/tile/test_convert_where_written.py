@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 import glia
-from glia.arch.instances import COMPILED_TARGETS
 from glia.compiler import PassResult
 from glia.isa.instructions.vector import TensorCopy
 from glia.machine.emit.groups import convert_where_written as pass_module
 from glia.machine.ir import Program, walk
 from glia.tile.passes import group_nests
+from support.targets import CORES
 
 
 def weights(q: Any, k: Any, v: Any) -> Any:
@@ -66,7 +66,7 @@ def copies(program: Program) -> int:
     return sum(isinstance(each, TensorCopy) for each in walk(program.body))
 
 
-@pytest.mark.parametrize("target", COMPILED_TARGETS)
+@pytest.mark.parametrize("target", CORES)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_results_are_the_same_bits(name: str, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
     programs: dict[str, Program] = {}

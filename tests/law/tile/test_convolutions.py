@@ -12,8 +12,8 @@ import pytest
 from ml_dtypes import bfloat16
 
 import glia
+from support.targets import CORES
 
-TARGETS = ("trn1", "trn1n", "inf2", "trn2", "trn3")
 LAYOUTS = {"NCHW": ("NCHW", "OIHW", "NCHW"), "NHWC": ("NHWC", "HWIO", "NHWC")}
 
 
@@ -71,7 +71,7 @@ def _function(case: Case, layout: str) -> Any:
 
 @pytest.mark.parametrize(
     ("case", "layout", "batch", "dtype", "target"),
-    [(*way, target) for way, target in zip(WAYS, itertools.cycle(TARGETS), strict=False)],
+    [(*way, target) for way, target in zip(WAYS, itertools.cycle(CORES), strict=False)],
 )
 def test_ordinary_convolutions_run_as_scheduled(
     case: Case, layout: str, batch: int, dtype: Any, target: str

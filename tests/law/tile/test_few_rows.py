@@ -17,11 +17,10 @@ from glia.machine.ir import walk
 from glia.options import CompileOptions
 from glia.tile.ir import Load, Nest
 from glia.tile.passes import schedule
+from support.targets import CORES
 
-TARGETS = ("trn1", "trn1n", "inf2", "trn2", "trn3")
 
-
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", CORES)
 @pytest.mark.parametrize(("rows", "is_left"), [(1, True), (4, True), (1, False)])
 def test_weights_move_past_the_few_rows(target: str, rows: int, is_left: bool) -> None:
     x = jax.ShapeDtypeStruct((rows, 2048), jnp.bfloat16)
@@ -45,7 +44,7 @@ def test_weights_of_two_axes_that_stay_are_right_in_every_order(order: str, resu
     weights = rng.integers(-8, 8, [extents[axis] for axis in order]).astype(np.float32)
     x = rng.integers(-8, 8, extents["c"]).astype(np.float32)
     lowered = jax.jit(lambda w, x: jnp.einsum(f"{order},c->{result}", w, x)).lower(weights, x)
-    target = TARGETS[sum(map(ord, order[0] + result[0])) % len(TARGETS)]
+    target = CORES[sum(map(ord, order[0] + result[0])) % len(CORES)]
     (found,) = glia.load(glia.compile(lowered, target=target, verify=True))(weights, x)
     np.testing.assert_array_equal(found, np.einsum(f"{order},c->{result}", weights, x))
 
@@ -61,7 +60,7 @@ def test_blocks_of_a_product_come_in_one_transfer() -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", CORES)
 def test_tiles_of_any_width_give_the_same_values(
     target: str, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -92,7 +91,7 @@ def test_tiles_of_any_width_give_the_same_values(
     np.testing.assert_array_equal(found, np.maximum(x @ w + bias, 0) @ v)
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", CORES)
 def test_keys_of_several_heads_are_transposed_in_long_runs(target: str) -> None:
     q = jax.ShapeDtypeStruct((8, 4, 128), jnp.bfloat16)
     keys = jax.ShapeDtypeStruct((256, 8, 128), jnp.bfloat16)

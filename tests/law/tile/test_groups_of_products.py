@@ -18,8 +18,7 @@ from glia.machine.emit.refusal import Refusal
 from glia.options import CompileOptions
 from glia.tile.ir import Program
 from glia.tile.passes import group_nests
-
-TARGETS = ("trn1", "trn1n", "inf2", "trn2", "trn3")
+from support.targets import CORES
 
 
 def attention(q: Any, k: Any, v: Any) -> Any:
@@ -77,7 +76,7 @@ def _arguments(shapes: Shapes) -> list[Any]:
     return [random.standard_normal(shape, np.float32) for shape in shapes]
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", CORES)
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_products_are_computed_block_by_block(name: str, target: str) -> None:
     function, shapes = PRODUCTS[name]

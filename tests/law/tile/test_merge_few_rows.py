@@ -17,8 +17,7 @@ from glia.options import CompileOptions
 from glia.tile.contraction import contraction_operands
 from glia.tile.evaluate import evaluate
 from glia.tile.legal import verify
-
-TARGETS = ("trn1", "trn1n", "inf2", "trn2", "trn3")
+from support.targets import CORES
 
 
 def _grouped_queries(q: Any, k: Any, v: Any) -> Any:
@@ -65,7 +64,7 @@ def test_rows_are_merged_where_every_access_allows_it(name: str) -> None:
     np.testing.assert_allclose(found, function(*_arguments()), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", CORES)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_merged_rows_keep_every_value(name: str, target: str) -> None:
     lowered = jax.jit(PROGRAMS[name][0], keep_unused=True).lower(*_arguments())
@@ -81,7 +80,7 @@ def _patches(x: Any, w: Any) -> Any:
     return found.reshape(*found.shape[:2], -1).transpose(0, 2, 1) + 1
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", CORES)
 def test_rows_and_columns_of_patches_are_one_axis(target: str) -> None:
     generator = np.random.default_rng(6)
     x, w = (

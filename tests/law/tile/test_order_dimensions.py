@@ -11,10 +11,10 @@ import pytest
 from jax import lax
 
 import glia
-from glia.arch.instances import COMPILED_TARGETS
 from glia.isa.instructions.dma import DmaCopy
 from glia.tile.ir import Program
 from glia.tile.passes import choose_layouts, order_dimensions
+from support.targets import CORES
 
 
 def heads(x: Any, w: Any) -> Any:
@@ -72,7 +72,7 @@ def compiled(function: Any, arguments: Any, target: str) -> tuple[glia.Neff, Pro
     return neff, seen["choose_layouts"], seen["order_dimensions"]
 
 
-@pytest.mark.parametrize("target", COMPILED_TARGETS)
+@pytest.mark.parametrize("target", CORES)
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_the_order_changes_no_value(
     function: Any, target: str, monkeypatch: pytest.MonkeyPatch
@@ -89,7 +89,7 @@ def test_the_order_changes_no_value(
         np.testing.assert_allclose(result, expected, rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("target", COMPILED_TARGETS)
+@pytest.mark.parametrize("target", CORES)
 def test_what_has_its_rows_innermost_is_turned_once(
     target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -108,7 +108,7 @@ def test_what_has_its_rows_innermost_is_turned_once(
     assert min(min(i.src.contiguous_bytes, i.dst.contiguous_bytes) for i in moved) >= 64
 
 
-@pytest.mark.parametrize("target", COMPILED_TARGETS)
+@pytest.mark.parametrize("target", CORES)
 def test_images_whose_channels_lie_on_rows_beside_a_window_are_not_moved_by_elements(
     target: str,
 ) -> None:

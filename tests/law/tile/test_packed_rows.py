@@ -19,8 +19,7 @@ from glia.tile import ir
 from glia.tile.ir import Load
 from glia.tile.passes import schedule
 from glia.tile.text import parse_program, print_program
-
-TARGETS = ("trn1", "trn1n", "inf2", "trn2", "trn3")
+from support.targets import CORES
 
 
 @dataclass(frozen=True)
@@ -71,10 +70,8 @@ def _compiled(case: Case, target: str, chosen: Any, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     ("case", "way", "target"),
     [
-        (case, way, target)
-        for (case, way), target in zip(
-            itertools.product(CASES, WAYS), itertools.cycle(TARGETS), strict=False
-        )
+        (case, way, CORES[(number + way) % len(CORES)])
+        for (number, case), way in itertools.product(enumerate(CASES), WAYS)
     ],
 )
 def test_each_way_gives_the_same_values(
@@ -108,7 +105,7 @@ def test_a_stem_is_packed_and_rows_that_a_step_skips_are_not_loaded() -> None:
     assert loaded <= x.nbytes * 7 / 2 * 4
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", CORES)
 def test_weights_that_are_arguments_come_in_runs(target: str) -> None:
     case = Case((1, 3, 112, 112), (384, 3, 16, 16), (16, 16), is_constant=False)
     neff = glia.compile(jax.jit(case).lower(*_inputs(case)), target=target, auto_cast="none")
@@ -132,7 +129,7 @@ def test_many_channels_fill_the_rows_by_themselves(monkeypatch: pytest.MonkeyPat
     assert all(not packed for _, packed in seen)
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", CORES)
 def test_only_the_border_of_an_image_is_filled(target: str) -> None:
     case = Case((1, 128, 20, 20), (8, 128, 3, 3), padding=((1, 1), (1, 1)))
     x, kernel = _inputs(case)

@@ -29,8 +29,8 @@ from glia.tile.evaluate import evaluate
 from glia.tile.legal import verify
 from glia.tile.nest_rewriting import rename_axes
 from glia.tile.text import parse_program, print_program
+from support.targets import CORES
 
-TARGETS = ("trn1", "trn1n", "inf2", "trn2", "trn3")
 RNG = np.random.default_rng(5)
 
 
@@ -184,7 +184,7 @@ TOTALS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", CORES)
 @pytest.mark.parametrize("name", TOTALS)
 def test_totals_beyond_float32_are_counted_exactly(name: str, target: str) -> None:
     x = np.random.default_rng(3).integers(-(1 << 31), 1 << 31, (12, 50)).astype(np.int32)
@@ -196,7 +196,7 @@ def test_totals_beyond_float32_are_counted_exactly(name: str, target: str) -> No
     np.testing.assert_array_equal(glia.load(neff)(x)[0], expected)
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", CORES)
 @pytest.mark.parametrize("name", ["linear", "longer than a tile", "of flags"])
 def test_scans_are_right_on_every_target(name: str, target: str) -> None:
     function, arrays = CASES[name]
@@ -341,7 +341,7 @@ def test_axes_that_choose_run_time_places_have_places_too() -> None:
     assert column_axes(ir.Nest("anywhere", axes, body, anywhere), "i") == {"j"}
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", CORES)
 def test_products_with_columns_are_scattered_along_long_rows(target: str) -> None:
     def scattered(x: Any, factor: Any, places: Any) -> Any:
         rows = jnp.zeros((3, 4, 700), jnp.float32)
@@ -357,7 +357,7 @@ def test_products_with_columns_are_scattered_along_long_rows(target: str) -> Non
     np.testing.assert_allclose(found, scattered(x, factor, places), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", CORES)
 def test_scans_that_start_with_a_term_are_legal_as_chosen(target: str) -> None:
     lowered = jax.jit(lambda a, b: associative(compose)(a, b)[1]).lower(A, B)
     neff = glia.compile(lowered, target=target)

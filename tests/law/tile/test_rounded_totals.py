@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import glia
-from glia.arch.instances import COMPILED_TARGETS
 from glia.base.dtype import BF16, F32
 from glia.tile.ir import Accumulator, Apply, Literal
 from glia.tile.nest_rewriting import rounded_total
+from support.targets import CORES
 
 TOTAL = Accumulator(F32)
 ROUNDED = Apply("convert", (TOTAL,), BF16)
@@ -38,7 +38,7 @@ def totals(x: Any) -> Any:
     return x.sum(-1), x.max(-1), x.mean(-1)
 
 
-@pytest.mark.parametrize("target", COMPILED_TARGETS)
+@pytest.mark.parametrize("target", CORES)
 def test_totals_are_rounded_once(target: str) -> None:
     x = np.random.default_rng(0).normal(0, 3, (130, 300)).astype(jnp.bfloat16)
     lowered = jax.jit(totals).lower(x)

@@ -28,9 +28,7 @@ from glia.tile.ir import Apply, Expr, Index, Literal, Load, Program
 from glia.tile.masked_columns import kept_columns, number_elsewhere
 from glia.tile.passes import group_nests, skip_masked_blocks
 from glia.tile.text import parse_program, print_program
-
-TARGETS = ("trn1", "trn1n", "inf2", "trn2", "trn3")
-
+from support.targets import CORES
 
 # --- columns that conditions keep -----------------------------------------------------------------
 
@@ -218,7 +216,7 @@ def test_what_masked_values_change_is_computed(name: str) -> None:
     assert after == before
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", CORES)
 @pytest.mark.parametrize("dtype", [np.float32, jnp.bfloat16])
 @pytest.mark.parametrize("name", ["causal of odd sizes", "window", "added"])
 def test_every_target_computes_it(name: str, dtype: Any, target: str) -> None:

@@ -12,7 +12,7 @@ from jax import lax
 from ml_dtypes import bfloat16
 
 import glia
-from glia.arch.instances import COMPILED_TARGETS
+from support.targets import CORES
 
 
 def filtered(x: Any, w: Any, stride: int = 1, dilation: int = 1) -> Any:
@@ -63,7 +63,7 @@ def compiled(function: Any, x: Any, w: Any, target: str) -> glia.Neff:
 
 
 @pytest.mark.parametrize("dtype", [np.float32, bfloat16])
-@pytest.mark.parametrize("target", COMPILED_TARGETS)
+@pytest.mark.parametrize("target", CORES)
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_sums_are_right(function: Any, target: str, dtype: Any) -> None:
     random = np.random.default_rng(0)
@@ -78,7 +78,7 @@ def test_sums_are_right(function: Any, target: str, dtype: Any) -> None:
     np.testing.assert_allclose(found.astype(np.float32) / scale, wanted / scale, atol=error)
 
 
-@pytest.mark.parametrize("target", COMPILED_TARGETS)
+@pytest.mark.parametrize("target", CORES)
 def test_an_infinity_stays_in_its_channel(target: str) -> None:
     x, w = np.ones((1, 24, 15, 13), np.float32), np.ones((24, 1, 3, 3), np.float32)
     x[0, 3, 7, 7] = np.inf
@@ -88,7 +88,7 @@ def test_an_infinity_stays_in_its_channel(target: str) -> None:
     assert not np.isnan(found).any()
 
 
-@pytest.mark.parametrize("target", COMPILED_TARGETS)
+@pytest.mark.parametrize("target", CORES)
 def test_filters_take_every_engine_that_adds(target: str) -> None:
     x = jax.ShapeDtypeStruct((4, 128, 32, 32), jnp.bfloat16)
     w = jax.ShapeDtypeStruct((128, 1, 3, 3), jnp.bfloat16)

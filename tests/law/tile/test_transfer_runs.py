@@ -16,8 +16,8 @@ from glia.isa.instructions.dma import DmaCopy
 from glia.isa.instructions.vector import TensorCopy
 from glia.isa.operand import Memory
 from glia.machine.emit.layout import fold_dims
+from support.targets import CORES
 
-TARGETS = ("trn1", "trn1n", "inf2", "trn2", "trn3")
 LONG_RUN = 512  # bytes, from which a transfer is at full rate
 
 RANDOM = np.random.default_rng(0)
@@ -45,7 +45,7 @@ def stores(neff: Any) -> list[DmaCopy]:
     return [each for each in found if each.dst.memory is Memory.HBM]
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", CORES)
 @pytest.mark.parametrize("name", REPEATING)
 def test_elements_that_repeat_are_stored_in_long_runs(name: str, target: str) -> None:
     function, arrays = REPEATING[name]
@@ -59,7 +59,7 @@ def test_elements_that_repeat_are_stored_in_long_runs(name: str, target: str) ->
     np.testing.assert_allclose(found, np.asarray(jax.jit(function)(*arrays)), rtol=1e-6)
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", CORES)
 @pytest.mark.parametrize("columns", [1, 8, 60])
 def test_short_rows_are_stored_from_where_they_were_computed(columns: int, target: str) -> None:
     x = RANDOM.standard_normal((300, columns), np.float32)
@@ -74,7 +74,7 @@ def gathered_product(h: Any, w: Any, rows: Any) -> Any:
     return product.reshape(-1, product.shape[-1])[rows] * 2
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", CORES)
 def test_a_product_whose_rows_are_gathered_is_stored_row_by_row(target: str) -> None:
     h = RANDOM.standard_normal((2, 128, 256), np.float32)
     w = RANDOM.standard_normal((2, 256, 256), np.float32)

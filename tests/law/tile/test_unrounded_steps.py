@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import glia
-from glia.arch.instances import COMPILED_TARGETS
 from glia.isa.instructions.tensor import NcMatmul
 from glia.isa.instructions.vector import TensorCopy
 from glia.machine.ir import walk
+from support.targets import CORES
 
 Array = jax.Array
 RNG = np.random.default_rng(11)
@@ -34,7 +34,7 @@ def run(function: object, *arrays: np.ndarray, target: str = "trn2") -> np.ndarr
     return glia.load(compiled(function, *arrays, target=target))(*arrays)[0]
 
 
-@pytest.mark.parametrize("target", COMPILED_TARGETS)
+@pytest.mark.parametrize("target", CORES)
 def test_what_finishes_a_product_is_rounded_once(target: str) -> None:
     found = run(normed, X, W, SCALE, SHIFT, target=target).astype(np.float64)
     exact = np.maximum(X.astype(np.float64) @ W * SCALE.astype(np.float64) + SHIFT, 0)
@@ -82,7 +82,7 @@ def test_differences_see_what_is_rounded() -> None:
     assert np.any(found)
 
 
-@pytest.mark.parametrize("target", COMPILED_TARGETS)
+@pytest.mark.parametrize("target", CORES)
 def test_a_function_of_a_difference_is_rounded_once(target: str) -> None:
     a, b = (RNG.standard_normal((128, 64), np.float32).astype(jnp.bfloat16) for _ in range(2))
     found = run(lambda a, b: jnp.exp(a - b[:, :1]), a, b, target=target).astype(np.float64)

@@ -16,8 +16,8 @@ from glia.frontend.registry import read_module
 from glia.options import CompileOptions
 from glia.tile.evaluate import evaluate
 from glia.tile.passes.update_in_place import update_in_place
+from support.targets import CORES
 
-TARGETS = ("trn1", "trn1n", "inf2", "trn2", "trn3")
 NO_CASTS = CompileOptions(auto_cast="none")
 Function = Callable[..., Any]
 
@@ -74,7 +74,7 @@ def _lowered(name: str, edge: int) -> tuple[Any, list[np.ndarray]]:
     return jax.jit(function, donate_argnums=donated).lower(*arrays), arrays
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", CORES)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_donation_changes_no_value(name: str, target: str) -> None:
     lowered, arrays = _lowered(name, 72)

@@ -14,10 +14,11 @@ import numpy as np
 import glia
 from glia.alternatives import ComparedLevel
 from glia.base.errors import CompileError
-from glia.compiler import compile_graph, run_pipeline
+from glia.compiler import PassResult, compile_graph, run_pipeline
 from glia.graph.evaluate import evaluate
 from glia.graph.ir import Graph
 from glia.machine.ir import Program as MachineProgram
+from glia.neff.package import Neff
 from glia.options import CompileOptions
 from glia.tile.evaluate import evaluate as evaluate_nests
 from glia.tile.ir import Program
@@ -29,6 +30,8 @@ Array = np.ndarray[Any, Any]
 
 # Programs of even seeds run on the host too; those of odd ones on the reference executor only
 LEVELS_OF_DEVICES = (("host", "host"), ("machine", "reference"))
+
+NESTS = "update_in_place"  # the pass after which nests are evaluated
 
 # One program in so many is compiled with its alternatives, of which most are thrown away
 WITH_ALTERNATIVES = 8
@@ -75,7 +78,7 @@ def _compare_levels(case: Case, options: CompileOptions) -> Failure | None:
     if not all(map(_is_finite, (*case.arrays, *wanted))):
         # With the option infinities change and a NaN may spread over its row, as documented.
         options = dataclasses.replace(options, saturate_infinity=False)
-    nests = run_pipeline(case.graph, options, stop_after="update_in_place")
+    neff, nests = _compiled(case, cast, options)
     inputs = [_reinterpret(array, nests, name) for array, name in zip(
         case.arrays, nests.inputs, strict=True)]  # fmt: skip
     found = [
@@ -83,14 +86,29 @@ def _compare_levels(case: Case, options: CompileOptions) -> Failure | None:
         for value, goal in zip(evaluate_nests(nests, inputs), wanted, strict=True)
     ]
     failure = _difference("nests", found, wanted, allowed)
-    if failure is None:
-        # The compiler may leave a cast out that does not pay: what is compiled here has them all.
-        with _alternatives(case.seed % WITH_ALTERNATIVES == 0):
-            neff = compile_graph(cast, dataclasses.replace(options, auto_cast="none"))
-        for level, device in LEVELS_OF_DEVICES[case.seed % 2 :]:
+    for level, device in LEVELS_OF_DEVICES[case.seed % 2 :]:
+        if failure is None:
             model = glia.load(neff, device=device)
-            failure = failure or _difference(level, model(*case.arrays), wanted, allowed)
+            failure = _difference(level, model(*case.arrays), wanted, allowed)
     return failure
+
+
+def _compiled(case: Case, cast: Graph, options: CompileOptions) -> tuple[Neff, Program]:
+    """The NEFF of a program with all its casts, and its nests.
+
+    The compiler may leave a cast out that does not pay: what is compiled here has them all.
+    """
+    seen: list[Program] = []
+
+    def observe(step: PassResult) -> None:
+        if step.name == NESTS:
+            seen.append(step.ir)
+
+    with _alternatives(case.seed % WITH_ALTERNATIVES == 0):
+        neff = compile_graph(cast, dataclasses.replace(options, auto_cast="none"), observe)
+    if cast is case.graph:
+        return neff, seen[0]
+    return neff, run_pipeline(case.graph, options, stop_after=NESTS)
 
 
 @contextlib.contextmanager

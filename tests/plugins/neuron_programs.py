@@ -7,6 +7,7 @@ environment, once.
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import subprocess
@@ -201,6 +202,32 @@ def persistent_cache() -> Any:
         jax.config.update("jax_compilation_cache_dir", None)
         compilation_cache.reset_cache()
         return files, after, bool((first == second).all())
+
+
+def compile_cache() -> Any:
+    """Compilations that found their program in glia's cache on disk, of two of one function."""
+    import logging
+    from unittest import mock
+
+    import jax
+
+    function = lambda x: x * 7 + 3  # noqa: E731
+    with tempfile.TemporaryDirectory() as directory:
+        with mock.patch.dict(os.environ, NEURON_COMPILE_CACHE_URL=directory):
+            stream = io.StringIO()
+            handler, logger = logging.StreamHandler(stream), logging.getLogger("glia.cache")
+            logger.addHandler(handler)
+            logger.setLevel(logging.INFO)
+            for _ in range(2):
+                jax.clear_caches()
+                result = jax.jit(function)(_x())
+            logger.removeHandler(handler)
+        entries = len(list(Path(directory).glob("neuronxcc-*/MODULE_*")))
+        return (
+            entries,
+            stream.getvalue().count("using the cached"),
+            bool((result == _x() * 7 + 3).all()),
+        )
 
 
 def threads() -> Any:

@@ -71,6 +71,11 @@ def test_jax_keeps_executables_on_disk(neuron: NeuronProcess) -> None:
     assert files > 0 and after == files and is_same
 
 
+def test_a_program_that_was_compiled_is_found_in_the_compile_cache(neuron: NeuronProcess) -> None:
+    entries, found, is_right = neuron("compile_cache")
+    assert entries >= 1 and found == entries and is_right
+
+
 def test_threads_call_at_once(neuron: NeuronProcess) -> None:
     assert neuron("threads") == 80
 

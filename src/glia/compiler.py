@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
+from glia.base.compilation_memo import one_compilation
 from glia.base.errors import CompileError, InternalError, Misfit
 from glia.base.garbage_collection import collector_paused
 from glia.base.output_files import writing
@@ -167,6 +168,7 @@ def write_dump(directory: str, step: PassResult) -> None:
 
 
 @collector_paused()
+@one_compilation()
 def compile_graph(
     graph: Graph,
     options: CompileOptions,

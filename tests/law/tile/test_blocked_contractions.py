@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -14,7 +15,7 @@ import glia
 import glia.tile.blocking.choose_blocks as module
 from glia.arch import get_target
 from glia.tile.blocking.model import BlockedOperand, Blocking, BlockingModel, Contraction
-from glia.tile.blocking.search import EFFORTS, blockings
+from glia.tile.blocking.search import EFFORTS, blockings, find_blocking
 from glia.tile.ir import Program
 from glia.tile.text import parse_program, print_program
 from support.targets import CORES
@@ -43,6 +44,41 @@ def some_blockings(facts: Contraction, target: str, count: int) -> list[Blocking
         and model.estimate(each).instructions <= effort.instructions
     ]
     return random.Random(count).sample(fitting, min(count, len(fitting)))
+
+
+def _fastest(facts: Contraction, target: str, optlevel: int) -> Blocking | None:
+    """The fastest blocking that fits, by a look at each."""
+    arch, effort = get_target(target).arch, EFFORTS[optlevel]
+    model = BlockingModel(facts, arch)
+    tried = [(model.estimate(each), each) for each in blockings(facts, arch, effort)]
+    fitting = [
+        (found.ns, found.instructions, number)
+        for number, (found, _) in enumerate(tried)
+        if found.fits(facts, arch) and found.instructions <= effort.instructions
+    ]
+    return tried[min(fitting)[2]][1] if fitting else None
+
+
+@pytest.mark.parametrize("optlevel", [1, 2, 3])
+@pytest.mark.parametrize("target", CORES)
+def test_the_blocking_found_is_the_fastest_that_fits_a_room(target: str, optlevel: int) -> None:
+    whole = _facts(512, 640, 384)
+    found = set()
+    for room in (1 << 10, 3 << 10, 12 << 10, 48 << 10, 192 << 10):
+        facts = replace(whole, sbuf_bytes=room)
+        chosen = find_blocking(facts, target, optlevel)
+        assert chosen == _fastest(facts, target, optlevel)
+        found.add(chosen)
+    assert len(found) > 2
+
+
+def _facts(rows: int, depth: int, columns: int) -> Contraction:
+    """A product in bfloat16 of these extents."""
+    axes = (("m", rows), ("n", columns), ("k", depth))
+    tiles = (("m", 128), ("n", 128), ("k", 128))
+    left, right = (BlockedOperand(names, 2, "hbm") for names in (("k", "m"), ("k", "n")))
+    stored = BlockedOperand(("m", "n"), 4, "hbm")
+    return Contraction(axes, tiles, "m", "k", left, right, "bfloat16", stored, 4, 1 << 20)
 
 
 def compiled_in(

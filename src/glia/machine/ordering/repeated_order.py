@@ -41,34 +41,38 @@ def repeated_order(
     body: Sequence[Instr], variable: str, scheduler: Scheduler, windows: Sequence[int]
 ) -> RepeatedOrder:
     """The best of the list scheduler's choice of engines and the even one, by each window."""
-    used = tuple(_distinct(windows, len(body)))
-    key = scheduler.key_of(scheduler.structures.of(body, variable), body), used
-    known = scheduler.orders.get(key)
-    if known is None:
-        known = scheduler.orders[key] = _best_order(body, variable, scheduler, used)
-    return known
+    used = _distinct(windows, len(body))
+    key = scheduler.key_of(scheduler.structures.of(body, variable), body)
+    missing = [window for window in used if (key, window) not in scheduler.orders]
+    if missing:
+        orders = _Orders(body, variable, scheduler)
+        scheduler.orders.update({(key, window): orders.best(window) for window in missing})
+    return min((scheduler.orders[key, window] for window in used), key=lambda o: o.interval_ns)
 
 
-def _best_order(
-    body: Sequence[Instr], variable: str, scheduler: Scheduler, windows: Sequence[int]
-) -> RepeatedOrder:
-    tasks = scheduler.tasks(body)
-    even = _divided_evenly(tasks, scheduler.arch)
-    repetition = _Repetition(body, variable, scheduler)
-    best = RepeatedOrder((), math.inf)
-    for window in windows:
-        orders = [scheduler.order(tasks, window)]
-        listed = repetition.issued(orders[0])
-        if _busiest_ns(even, scheduler.arch) <= (1 - LEAST_GAIN) * _busiest_ns(
-            listed, scheduler.arch
-        ):
-            orders.append(scheduler.order(even, window))
+class _Orders:
+    """The orders of a body, one or two for each window."""
+
+    def __init__(self, body: Sequence[Instr], variable: str, scheduler: Scheduler) -> None:
+        self.scheduler = scheduler
+        self.tasks = scheduler.tasks(body)
+        self.even = _divided_evenly(self.tasks, scheduler.arch)
+        self.repetition = _Repetition(body, variable, scheduler)
+
+    def best(self, window: int) -> RepeatedOrder:
+        """The order that repeats soonest, of those that look so far ahead."""
+        scheduler, repetition = self.scheduler, self.repetition
+        orders = [scheduler.order(self.tasks, window)]
+        listed_ns = _busiest_ns(repetition.issued(orders[0]), scheduler.arch)
+        if _busiest_ns(self.even, scheduler.arch) <= (1 - LEAST_GAIN) * listed_ns:
+            orders.append(scheduler.order(self.even, window))
+        best = RepeatedOrder((), math.inf)
         for order in orders:
             interval_ns = repetition.interval_ns(repetition.issued(order))
             if interval_ns < best.interval_ns:
                 issues = [(each.task.position, each.way) for each in order]
                 best = RepeatedOrder(issues, interval_ns)
-    return best
+        return best
 
 
 def _distinct(windows: Sequence[int], count: int) -> list[int]:

@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 
 from glia.arch import get_target
 from glia.base.affine import Affine
+from glia.base.compilation_memo import memoise
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Tile, usable_bytes_per_partition
 from glia.machine.ir import Loop, Program, Statement, walk, with_blocks
 from glia.machine.overlap.copier import LoopCopier
 from glia.machine.overlap.overlap_plan import OverlapPlanner
-from glia.machine.passes.schedule import WINDOWS, Scheduler
+from glia.machine.passes.schedule import scheduler_of
 from glia.options import CompileOptions
 from glia.tile.model_families import FAMILIES
 
@@ -58,11 +59,18 @@ def double_buffer(program: Program, options: CompileOptions) -> Program:
         uses,
         tiles,
         LIMITS[3 if is_more else options.optlevel],
-        OverlapPlanner(Scheduler(arch, WINDOWS[options.optlevel])),
+        _planner(program.target, options.optlevel),
         capacity,
     )
     body = unroller.block(program.body)
     return replace(program, body=body, tiles=tiles)
+
+
+def _planner(target: str, optlevel: int) -> OverlapPlanner:
+    """The planner of a target's loops, which remembers plans for a compilation."""
+    return memoise(
+        (_planner, target, optlevel), lambda: OverlapPlanner(scheduler_of(target, optlevel))
+    )
 
 
 def _without_copies(body: tuple[Statement, ...]) -> tuple[Statement, ...]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from glia.arch import Arch
 from glia.arch.instances import get_target
 from glia.base.affine import Affine
+from glia.base.compilation_memo import memoise
 from glia.isa.cost import activation_table, engine_cycles
 from glia.isa.instructions.dma import Transfer
 from glia.isa.instructions.vector import (
@@ -69,8 +70,17 @@ def schedule(program: Program, options: CompileOptions) -> Program:
     """Reorder every straight-line run of every block and assign engines."""
     if options.optlevel < 2:
         return replace(program, body=_unwrap_fixed_loops(program.body))
-    scheduler = Scheduler(get_target(program.target).arch, WINDOWS[options.optlevel])
+    scheduler = scheduler_of(program.target, options.optlevel)
     return replace(program, body=scheduler.block(program.body))
+
+
+def scheduler_of(target: str, optlevel: int) -> Scheduler:
+    """The scheduler of programs without addresses, which remembers orders for a compilation."""
+
+    def make() -> Scheduler:
+        return Scheduler(get_target(target).arch, WINDOWS[optlevel])
+
+    return memoise((scheduler_of, target, optlevel), make)
 
 
 def schedule_keeping_engines(

@@ -29,37 +29,46 @@ class Effort:
     """How far the search goes at one optimisation level.
 
     `copies` are the sets of tiles tried for the loop over the contracted axis; other loops have one
-    or as many as `outer_copies`. The search ends at `good` times the time of the array.
+    or as many as `outer_copies`.
     """
 
     instructions: int  # most products in what is unrolled
     copies: tuple[int, ...]
     outer_copies: int
-    good: float
 
 
 EFFORTS = {
-    1: Effort(64, (1,), 1, 1.25),
-    2: Effort(640, (2, 4), 2, 0.0),
-    3: Effort(1280, (2, 3, 4, 6), 2, 0.0),
+    1: Effort(64, (1,), 1),
+    2: Effort(640, (2, 4), 2),
+    3: Effort(1280, (2, 3, 4, 6), 2),
 }
 
 
-@lru_cache(maxsize=1024)
 def find_blocking(facts: Contraction, target: str, optlevel: int) -> Blocking | None:
     """The blocks that a contraction is fastest in; None where none fit on chip."""
+    ranked = _ranked(replace(facts, sbuf_bytes=0), target, optlevel)
+    return next((each for size, each in ranked if size <= facts.sbuf_bytes), None)
+
+
+@lru_cache(maxsize=1024)
+def _ranked(facts: Contraction, target: str, optlevel: int) -> tuple[tuple[int, Blocking], ...]:
+    """(bytes of SBUF per partition, blocking), from the fastest on what takes less than all before.
+
+    Contractions that differ in the room they have share it: layers of a model.
+    """
     arch = get_target(target).arch
     model, effort = BlockingModel(facts, arch), EFFORTS[optlevel]
-    best: tuple[float, int, Blocking] | None = None
-    for blocking in blockings(facts, arch, effort):
-        found = model.estimate(blocking)
-        if not found.fits(facts, arch) or found.instructions > effort.instructions:
-            continue
-        if best is None or (found.ns, found.instructions) < best[:2]:
-            best = found.ns, found.instructions, blocking
-        if found.ns <= effort.good * model.array_ns:
-            break
-    return best[2] if best else None
+    tried = ((model.estimate(each), each) for each in blockings(facts, arch, effort))
+    fitting = [
+        (found, each)
+        for found, each in tried
+        if found.banks <= arch.psum_banks and found.instructions <= effort.instructions
+    ]
+    ranked: list[tuple[int, Blocking]] = []
+    for found, blocking in sorted(fitting, key=lambda each: (each[0].ns, each[0].instructions)):
+        if not ranked or found.sbuf_bytes < ranked[-1][0]:
+            ranked.append((found.sbuf_bytes, blocking))
+    return tuple(ranked)
 
 
 def blockings(facts: Contraction, arch: Arch, effort: Effort) -> Iterator[Blocking]:

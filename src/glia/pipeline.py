@@ -292,6 +292,14 @@ PIPELINE: tuple[Pass, ...] = (
         after={"simplify_expanded": "equal operations have one form once simplified"},
     ),
     Pass(
+        "compute_elements_alone",
+        f"{_GRAPH}passes.compute_elements_alone:compute_elements_alone",
+        makes="graph",
+        after={
+            "eliminate_common_subexpressions": "who reads a value says whether it is stored anyway"
+        },
+    ),
+    Pass(
         "recognise_functions",
         f"{_GRAPH}passes.recognise_functions:recognise_functions",
         makes="graph",

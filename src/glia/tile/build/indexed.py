@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from operator import add
 from typing import TYPE_CHECKING
 
 from glia.base.affine import ZERO, Affine
@@ -10,7 +12,7 @@ from glia.graph import ops
 from glia.graph.ops.scalar_regions import returned_parameter
 from glia.tile.build.nest import Index, NestBuilder
 from glia.tile.build.reduction import monoid_of
-from glia.tile.build.values import DeferredValue, ScalarValue, StoreTarget, plain_load
+from glia.tile.build.values import DeferredValue, ScalarValue, SliceValue, StoreTarget, plain_load
 from glia.tile.ir import Dynamic, Expr, Load, Store
 
 if TYPE_CHECKING:
@@ -33,7 +35,7 @@ def split_starts(
     return tuple(constants), tuple(offsets)
 
 
-def _offset_index(index: Index, constants: tuple[int, ...]) -> Index:
+def _offset_index(index: Sequence[Affine], constants: tuple[int, ...]) -> Index:
     return tuple(i + c for i, c in zip(index, constants, strict=True))
 
 
@@ -79,16 +81,16 @@ class UpdatedCopyValue(DeferredValue):
         return self.at(nest, index)
 
     def write(self, target: StoreTarget) -> None:
-        if not target.is_whole:
+        if not (target.is_whole or target.is_shifted):
             self.materialise()
             self.block.store(self, target)
             return
         if self.x.buffer != target.buffer:
             self.x.emit_into(target)
-        self.update(target.buffer)
+        self.update(target)
 
-    def update(self, buffer: str) -> None:
-        """Append the nest that updates the copy."""
+    def update(self, target: StoreTarget) -> None:
+        """Append the nest that updates the copy at the target."""
         raise TypeError(f"{type(self).__name__} declares no update")
 
 
@@ -110,11 +112,14 @@ class DynamicUpdateSliceValue(UpdatedCopyValue):
         limits = [n - size for n, size in zip(x.shape, update.shape, strict=True)]
         self.constants, self.offsets = split_starts(starts, limits)
 
-    def update(self, buffer: str) -> None:
+    def update(self, target: StoreTarget) -> None:
+        def place(index: Index) -> Index:
+            return target.place(_offset_index(index, self.constants))
+
         self.block.store(
             self.change,
-            StoreTarget(buffer, lambda index: _offset_index(index, self.constants)),
-            lambda nest, index, at: Store(buffer, at, self.offsets),
+            StoreTarget(target.buffer, place),
+            lambda nest, index, at: Store(target.buffer, at, self.offsets),
             named=self,
         )
 
@@ -153,6 +158,10 @@ class GatherValue(DeferredValue):
         self, block: NestBlock, node: ops.Gather, x: DeferredValue, indices: DeferredValue
     ) -> None:
         super().__init__(block, node)
+        self.first = (0,) * len(x.shape)  # of the elements of x, where x is a part of what it was
+        while isinstance(x, SliceValue) and not x.buffer and set(x.node.stride) <= {1}:
+            self.first = tuple(map(add, self.first, x.node.start))
+            x = x.source
         x.materialise()
         indices.materialise_work()
         self.x = x
@@ -166,9 +175,9 @@ class GatherValue(DeferredValue):
         at = [ZERO if d in dropped else next(inside) for d in range(len(self.x.shape))]
         for d, of_indices in zip(node.x_batch_dims, node.indices_batch_dims, strict=True):
             at[d] = batch[self.vectors.axis_of(of_indices)]
-        limits = [n - size for n, size in zip(self.x.shape, node.slice_sizes, strict=True)]
+        limits = [n - size for n, size in zip(node.x.shape, node.slice_sizes, strict=True)]
         offsets = self.vectors.offsets(nest, batch, limits, clamps=True)
-        return Load(self.x.buffer, self.dtype, tuple(at), dynamic=offsets)
+        return Load(self.x.buffer, self.dtype, _offset_index(at, self.first), dynamic=offsets)
 
 
 class ScatterValue(UpdatedCopyValue):
@@ -205,13 +214,16 @@ class ScatterValue(UpdatedCopyValue):
         extents = enumerate(self.shape)
         return [n - (1 if d in self.dropped else next(window)) for d, n in extents]
 
-    def update(self, buffer: str) -> None:
+    def update(self, target: StoreTarget) -> None:
         limits = self._limits()
 
         def store(nest: NestBuilder, index: Index, at: Index) -> Store:
             outside = self.node.update_window_dims
             batch = tuple(i for d, i in enumerate(index) if d not in outside)
             offsets = self.vectors.offsets(nest, batch, limits, clamps=False)
-            return Store(buffer, at, offsets, self.combine)
+            return Store(target.buffer, at, offsets, self.combine)
 
-        self.block.store(self.updates, StoreTarget(buffer, self._place), store, named=self)
+        def place(index: Index) -> Index:
+            return target.place(self._place(index))
+
+        self.block.store(self.updates, StoreTarget(target.buffer, place), store, named=self)

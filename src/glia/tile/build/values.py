@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -33,6 +34,8 @@ MAXIMUM_LOADS = 6  # buffers read by one nest
 CHEAP_APPLIES = (
     6  # an expression without loads and with no more functions is recomputed, not stored
 )
+LONGEST_ROW_BYTES = 1 << 17  # of a value along its last dimension that stays in SBUF for readers
+FILL_BYTES = 1 << 19  # that are written in the time of one more nest
 CHEAP_FUNCTIONS = frozenset(
     {"add", "subtract", "multiply", "negate", "maximum", "minimum", "abs", *COMPARISONS}
 )
@@ -45,6 +48,7 @@ class StoreTarget:
     buffer: str
     place: Callable[[Index], Index]
     is_whole: bool = False  # place is the identity on the buffer's shape
+    is_shifted: bool = False  # place adds a constant in each dimension
 
 
 class DeferredValue:
@@ -146,12 +150,21 @@ class DeferredValue:
         return bool(found.work) and not self._is_cheap(found)
 
     def _is_cheap(self, found: ReadCost) -> bool:
-        """Whether it is one cheap operation on one tensor of its size: a load costs as much."""
+        """Whether it takes no longer to compute it from one tensor of its size than to load it.
+
+        That is so of one cheap operation, and of some of any kind where the value is stored in HBM
+        because its rows are too long for SBUF.
+        """
         buffers = self.block.names.buffers
-        read = sum(buffers[name].elements for name in found.sources)
-        only = found.work[0]
-        is_plain = isinstance(only, ElementwiseValue) and only.function in CHEAP_FUNCTIONS
-        return len(found.work) == 1 and is_plain and read <= 1.1 * self.elements
+        read = [buffers[name] for name in found.sources]
+        if sum(each.elements for each in read) > 1.1 * self.elements:
+            return False
+        if not all(isinstance(each, ElementwiseValue) for each in found.work):
+            return False
+        if self.shape and self.shape[-1] * self.dtype.bytes > LONGEST_ROW_BYTES:
+            return len(found.work) <= CHEAP_APPLIES
+        (first, *rest) = found.work
+        return not rest and getattr(first, "function", "") in CHEAP_FUNCTIONS
 
     @property
     def has_work(self) -> bool:
@@ -395,7 +408,10 @@ class ReverseValue(MovementValue):
 
 
 class PadValue(DeferredValue):
-    """Padding: a guarded load of a view, or a fill followed by the interior."""
+    """Padding: a guarded load of a view, or the interior and a fill of what is around it.
+
+    A source that has to be computed gets a buffer of its own only where the load is guarded.
+    """
 
     node: ops.Pad
 
@@ -404,18 +420,20 @@ class PadValue(DeferredValue):
     ) -> None:
         super().__init__(block, node)
         self.source, self.value = source, value
-        if source.pending_reduction or source.is_costly:
-            source.materialise_work()
-        can_guard = source.is_view and isinstance(value, ScalarValue) and not any(node.interior)
+        self.is_deferred = bool(source.pending_reduction or source.is_costly)
+        is_view = self.is_deferred or source.is_view
+        can_guard = is_view and isinstance(value, ScalarValue) and not any(node.interior)
         self.is_guarded = can_guard
         self.needs_buffer = not can_guard
-        self.parts = (source,) if can_guard else ()
+        self.parts = (source,) if can_guard and not self.is_deferred else ()
 
     def compute(self, nest: NestBuilder, index: Index) -> Expr:
         if not self.is_guarded:
             self.materialise()
             return self.at(nest, index)
         assert isinstance(self.value, ScalarValue)
+        if self.is_deferred:
+            self.source.materialise_work()
         inner = tuple(i - low for i, low in zip(index, self.node.low, strict=True))
         load = self.source.at(nest, inner)
         assert isinstance(load, Load)
@@ -440,10 +458,14 @@ class PadValue(DeferredValue):
             end = min(extent, (length - 1 - low) // step + 1)
             first.append(begin)
             count.append(max(0, end - begin))
-        if tuple(count) != self.shape:
-            fill = FillValue(self.block, node, self.value)
-            fill.emit_into(target)
-        inside = WindowValue(self.block, node, self.source, tuple(first), tuple(count))
+        is_dense = all(step == 1 for step in steps)
+        start = tuple(max(0, low) for low in node.low)
+        for at, shape in self._around(start, tuple(count), is_dense=is_dense):
+            fill = FillValue(self.block, node, self.value, shape)
+            fill.emit_into(StoreTarget(target.buffer, _moved(place, at)))
+        inside = self.source
+        if tuple(count) != inside.shape:
+            inside = WindowValue(self.block, node, self.source, tuple(first), tuple(count))
 
         def shifted(index: Index) -> Index:
             return place(
@@ -453,7 +475,29 @@ class PadValue(DeferredValue):
                 )
             )
 
-        inside.emit_into(StoreTarget(target.buffer, shifted))
+        is_shifted = is_dense and (target.is_whole or target.is_shifted)
+        inside.emit_into(StoreTarget(target.buffer, shifted, is_shifted=is_shifted))
+
+    def _around(
+        self, begin: tuple[int, ...], count: tuple[int, ...], *, is_dense: bool
+    ) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+        """The (first element, shape) of boxes to fill: all there is, or what is around the inside.
+
+        A box on either side in each dimension, within the inside of those before.
+        """
+        whole = ((0,) * len(self.shape), self.shape)
+        if count == self.shape:
+            return []
+        boxes = []
+        for d, extent in enumerate(self.shape):
+            for low, high in ((0, begin[d]), (begin[d] + count[d], extent)):
+                at = (*begin[:d], low, *whole[0][d + 1 :])
+                shape = (*count[:d], high - low, *self.shape[d + 1 :])
+                if math.prod(shape):
+                    boxes.append((at, shape))
+        filled = sum(math.prod(shape) for _, shape in boxes)
+        saved = (self.elements - filled) * self.dtype.bytes
+        return boxes if is_dense and saved > FILL_BYTES * (len(boxes) - 1) else [whole]
 
 
 def guards(index: Index, shape: tuple[int, ...], nest: NestBuilder) -> tuple[Guard, ...]:
@@ -467,10 +511,17 @@ def guards(index: Index, shape: tuple[int, ...], nest: NestBuilder) -> tuple[Gua
 
 
 class FillValue(DeferredValue):
-    """A scalar value broadcast to the shape of a node."""
+    """A scalar value broadcast to the shape of a node, or to another."""
 
-    def __init__(self, block: NestBlock, node: Node, scalar: DeferredValue) -> None:
-        super().__init__(block, node)
+    def __init__(
+        self,
+        block: NestBlock,
+        node: Node,
+        scalar: DeferredValue,
+        shape: tuple[int, ...] | None = None,
+    ) -> None:
+        kind = None if shape is None else TensorType(node.dtype, shape)
+        super().__init__(block, node, kind)
         if scalar.is_costly:
             scalar.materialise_work()
         self.scalar = scalar
@@ -522,19 +573,16 @@ class ConcatenateValue(DeferredValue):
     def write(self, target: StoreTarget) -> None:
         dimension, offset = self.node.dimension, 0
         for part in self.joined:
-            part.emit_into(StoreTarget(target.buffer, _shift(target.place, dimension, offset)))
+            at = tuple(offset * (d == dimension) for d in range(len(self.shape)))
+            is_shifted = target.is_whole or target.is_shifted
+            place = _moved(target.place, at)
+            part.emit_into(StoreTarget(target.buffer, place, is_shifted=is_shifted))
             offset += part.shape[dimension]
 
 
-def _shift(
-    place: Callable[[Index], Index], dimension: int, offset: int
-) -> Callable[[Index], Index]:
-    def shifted(index: Index) -> Index:
-        moved = list(index)
-        moved[dimension] = moved[dimension] + offset
-        return place(tuple(moved))
-
-    return shifted
+def _moved(place: Callable[[Index], Index], by: tuple[int, ...]) -> Callable[[Index], Index]:
+    """The place of what lies so far from the first element."""
+    return lambda index: place(tuple(i + n for i, n in zip(index, by, strict=True)))
 
 
 def plain_load(

@@ -154,7 +154,7 @@ class _Rewriter:
         """gather(f(x, rows), i) = f(gather(x, i), rows)"""
         if not _is_elementwise(node.x) or self._is_stored(node.x, places):
             return None
-        found = self._alone([node.x], places, node, must_read=True)
+        found = self._elements_at([node.x], places, node, must_read=True)
         return found[0] if found else None
 
     def _after_scatter(self, node: Node) -> Node | None:
@@ -171,7 +171,7 @@ class _Rewriter:
         if old is None and not (replaces and self._is_read_by(source, {node})):
             return None
         others = [each for each in dict.fromkeys(node.operands) if each is not source]
-        alone = self._alone(others, places, node) if places else None
+        alone = self._elements_at(others, places, node) if places else None
         if alone is None:
             return None
         if not replaces:
@@ -225,7 +225,7 @@ class _Rewriter:
 
     # --- elements of what is computed elementwise ------------------------------------------------
 
-    def _alone(
+    def _elements_at(
         self, values: Sequence[Node], places: _Places, reader: Node, *, must_read: bool = False
     ) -> list[Node] | None:
         """The elements of tensors at places, computed from those of one tensor that is stored.

@@ -460,11 +460,11 @@ class PadValue(DeferredValue):
             count.append(max(0, end - begin))
         is_dense = all(step == 1 for step in steps)
         start = tuple(max(0, low) for low in node.low)
-        for at, shape in self._around(start, tuple(count), is_dense=is_dense):
+        for at, shape in self._boxes_to_fill(start, tuple(count), is_dense=is_dense):
             fill = FillValue(self.block, node, self.value, shape)
             fill.emit_into(StoreTarget(target.buffer, _moved(place, at)))
         inside = self.source
-        if tuple(count) != inside.shape:
+        if tuple(count) != inside.shape or inside.buffer:
             inside = WindowValue(self.block, node, self.source, tuple(first), tuple(count))
 
         def shifted(index: Index) -> Index:
@@ -478,7 +478,7 @@ class PadValue(DeferredValue):
         is_shifted = is_dense and (target.is_whole or target.is_shifted)
         inside.emit_into(StoreTarget(target.buffer, shifted, is_shifted=is_shifted))
 
-    def _around(
+    def _boxes_to_fill(
         self, begin: tuple[int, ...], count: tuple[int, ...], *, is_dense: bool
     ) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
         """The (first element, shape) of boxes to fill: all there is, or what is around the inside.

@@ -21,7 +21,7 @@ from glia.graph.passes.compute_elements_alone import compute_elements_alone
 from glia.options import CompileOptions
 from support.targets import CORES
 
-ROWS, COLUMNS = 6, 40
+ROWS, COLUMNS = 6, 96
 BEFORE = "eliminate_common_subexpressions"
 
 

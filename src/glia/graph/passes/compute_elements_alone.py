@@ -35,7 +35,7 @@ from glia.options import CompileOptions
 
 ELEMENTWISE = (Map, Convert, ReducePrecision)
 RECOMPUTED = frozenset({"add", "subtract", "multiply", "negate", "maximum", "minimum"})
-LEAST_SHARE = 2  # elements of a tensor for each that is read or changed
+LEAST_SHARE = 64  # elements of a tensor for each that is read or changed: else all may be no more
 
 
 def compute_elements_alone(graph: Graph, options: CompileOptions) -> Graph:

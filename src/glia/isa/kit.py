@@ -281,6 +281,10 @@ class Instr:
             if declared.allows_immediate and isinstance(value := getattr(self, name), int | float):
                 yield name, value
 
+    def numbers(self) -> tuple[tuple[str, object], ...]:
+        """(name, value) of all that decides what it does beside patterns: numbers, attributes."""
+        return (*self.immediates(), *self.attributes().items())
+
     def patterns(self) -> Iterator[Pattern]:
         """The pattern of every operand that is one."""
         return (pattern for _, _, pattern in self.operands())

@@ -60,7 +60,6 @@ def _form(instruction: Instr, variables: dict[str, int]) -> Hashable:
          place(p.offset), place(p.partition))
         for name, _, p in instruction.operands()
     ]  # fmt: skip
-    numbers = (*instruction.immediates(), *instruction.attributes().items())
-    attributes = [(name, place(value)) for name, value in numbers]
+    attributes = [(name, place(value)) for name, value in instruction.numbers()]
     streams = instruction.runs_on, stream_of(instruction)
     return type(instruction), *streams, tuple(operands), tuple(attributes)

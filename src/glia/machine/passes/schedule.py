@@ -345,8 +345,7 @@ def _signature(instruction: Instr) -> object:
         (name, p.memory, p.tile.dtype, p.tile.partitions, p.dtype, p.dims, p.partition)
         for name, _, p in instruction.operands()
     )
-    numbers = (*instruction.immediates(), *instruction.attributes().items())
-    return type(instruction), instruction.runs_on, *operands, *numbers
+    return type(instruction), instruction.runs_on, *operands, *instruction.numbers()
 
 
 def _is_float(instruction: Instr) -> bool:

@@ -66,6 +66,10 @@ def _several_of_a_row(x: Any, at: Any) -> Any:
     return jnp.zeros_like(x).at[jnp.arange(len(at))[:, None], both].add(1.5) * 2 + x
 
 
+def _of_no_places(x: Any, at: Any) -> Any:
+    return jnp.take_along_axis(x * 2, at[:, None][:, :0], 1), x.sum(1)
+
+
 def _of_two_tensors(x: Any, at: Any) -> Any:
     return jnp.take_along_axis(jnp.sin(x) * jnp.cos(x[::-1]), at[:, None], 1)
 
@@ -73,7 +77,7 @@ def _of_two_tensors(x: Any, at: Any) -> Any:
 CASES: dict[str, Callable[..., Any]] = {
     function.__name__.strip("_"): function
     for function in (_gradient, _loss_and_gradient, _rounded_gradient, _one_hot, _replaced,
-                     _of_scaled_rows, _several_of_a_row, _of_two_tensors)
+                     _of_scaled_rows, _several_of_a_row, _of_no_places, _of_two_tensors)
 }  # fmt: skip
 
 

@@ -96,7 +96,7 @@ class _Parts:
 
 def _places_read(op: Gather, indices: Node) -> _Places | None:
     """The places of a gather of single elements, where they are few."""
-    if op.offset_dims or LEAST_SHARE * math.prod(op.shape) > math.prod(op.x.shape):
+    if op.offset_dims or {*op.slice_sizes} != {1} or not _are_few(op.shape, op.x.shape):
         return None
     return _Places(indices, op.index_vector_dim, op.start_index_map, op.collapsed_dims,
                    op.x_batch_dims, op.indices_batch_dims, op.shape)  # fmt: skip
@@ -107,13 +107,16 @@ def _places_changed(op: Scatter) -> _Places | None:
     if len(op.xs) != 1 or op.update_window_dims:
         return None
     (x,), (update,) = op.xs, op.updates
-    count = math.prod(update.shape)
-    if count != math.prod(x.shape[d] for d in op.x_batch_dims):
-        return None
-    if LEAST_SHARE * count > math.prod(x.shape):
+    rows = math.prod(x.shape[d] for d in op.x_batch_dims)
+    if math.prod(update.shape) != rows or not _are_few(update.shape, x.shape):
         return None
     return _Places(op.indices, op.index_vector_dim, op.scatter_dims, op.inserted_window_dims,
                    op.x_batch_dims, op.indices_batch_dims, update.shape)  # fmt: skip
+
+
+def _are_few(elements: Sequence[int], shape: Sequence[int]) -> bool:
+    """Whether there are elements, few of all that a tensor of a shape has."""
+    return 0 < LEAST_SHARE * math.prod(elements) <= math.prod(shape)
 
 
 class _Rewriter:

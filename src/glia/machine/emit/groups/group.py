@@ -28,7 +28,6 @@ from glia.tile.passes.group_plan import GROUP_SHARE
 from glia.tile.pieces import filled_box
 
 COPIES_SHARE = 0.85  # of what is left of SBUF, for the tiles of the iterations that overlap
-ROOM_STEP = 2048  # bytes; layers that differ a little in what is resident are planned once
 
 
 @dataclass
@@ -96,7 +95,6 @@ def emit_group(context: EmitContext, group: Group, nests: Mapping[str, Nest]) ->
             require_legal(context, block)
     capacity = on_chip_capacities(context.costs.arch)[Memory.SBUF]
     room = int((capacity - resident - _bytes_around(block)) * COPIES_SHARE)
-    room -= room % ROOM_STEP if room > 4 * ROOM_STEP else 0
     builder.block.extend(_with_room(each, room) for each in block)
 
 

@@ -169,12 +169,13 @@ class _Rewriter:
         scatter = self.image[source]
         assert isinstance(scatter, Scatter)
         places = _places_changed(scatter)
+        assert places is not None
         old, new = uniform(scatter.xs[0]), scatter.updates[0]
         replaces = returned_parameter(scatter.body) == 1
         if old is None and not (replaces and self._is_read_by(source, {node})):
             return None
         others = [each for each in dict.fromkeys(node.operands) if each is not source]
-        alone = self._elements_at(others, places, node) if places else None
+        alone = self._elements_at(others, places, node)
         if alone is None:
             return None
         if not replaces:
@@ -210,10 +211,10 @@ class _Rewriter:
         if base is None or base != 0:
             return None
         values = reshape(scatter.updates[0], node.shape)
+        nothing = splat_like(base, values)
         for number, dimension in enumerate(scatter.scatter_dims):
             at = reshape(self._numbers(scatter, number), node.shape)
             last = splat_like(scatter.xs[0].shape[dimension] - 1, at)
-            nothing = splat_like(base, values)
             values = select(apply("less_equal", at, last), values, nothing)
             values = select(apply("greater_equal", at, splat_like(0, at)), values, nothing)
         init = Broadcast(rebuilt.inits[0], node.shape, ())

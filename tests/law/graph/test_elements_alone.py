@@ -147,6 +147,7 @@ def test_a_loss_and_its_gradient_take_no_row_of_logarithms_and_no_row_of_zeros()
     assert isinstance(scatter.xs[0], Map)  # all but the ones: no zeros are written and read
     for gather in (node for node in changed.nodes if isinstance(node, Gather)):
         assert not isinstance(gather.x, Map)
+        assert str(gather.loc)  # what reports a place outside names the line
 
 
 @pytest.mark.parametrize("name", ["several_of_a_row", "of_two_tensors"])

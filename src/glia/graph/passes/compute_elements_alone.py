@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 
+from glia.base.loc import Loc
 from glia.graph.ir import Graph, Node, Parameter
 from glia.graph.ops import (
     Broadcast,
@@ -65,11 +66,12 @@ class _Places:
     x_batch: tuple[int, ...]
     indices_batch: tuple[int, ...]
     shape: tuple[int, ...]
+    loc: Loc
 
     def read(self, x: Node) -> Node:
         """The elements of a tensor at the places."""
         return Gather(x, self.indices, (), self.dropped, self.x_batch, self.indices_batch,
-                      self.starts, self.vector_dim, (1,) * len(x.shape))  # fmt: skip
+                      self.starts, self.vector_dim, (1,) * len(x.shape), loc=self.loc)  # fmt: skip
 
     def has_rows_of(self, node: Node) -> bool:
         """Whether elements of a tensor depend on the row only."""
@@ -99,7 +101,7 @@ def _places_read(op: Gather, indices: Node) -> _Places | None:
     if op.offset_dims or {*op.slice_sizes} != {1} or not _are_few(op.shape, op.x.shape):
         return None
     return _Places(indices, op.index_vector_dim, op.start_index_map, op.collapsed_dims,
-                   op.x_batch_dims, op.indices_batch_dims, op.shape)  # fmt: skip
+                   op.x_batch_dims, op.indices_batch_dims, op.shape, op.loc)  # fmt: skip
 
 
 def _places_changed(op: Scatter) -> _Places | None:
@@ -111,7 +113,7 @@ def _places_changed(op: Scatter) -> _Places | None:
     if math.prod(update.shape) != rows or not _are_few(update.shape, x.shape):
         return None
     return _Places(op.indices, op.index_vector_dim, op.scatter_dims, op.inserted_window_dims,
-                   op.x_batch_dims, op.indices_batch_dims, update.shape)  # fmt: skip
+                   op.x_batch_dims, op.indices_batch_dims, update.shape, op.loc)  # fmt: skip
 
 
 def _are_few(elements: Sequence[int], shape: Sequence[int]) -> bool:

@@ -19,7 +19,7 @@ ALLOWED = {
     ("base/machine_code/native.py", "ctypes"): "compiled functions are called and given addresses",
     ("nki/beta1/run/while_loop.py", "ctypes"): "a local variable of a running function is set",
 }
-C_ROOM = "plugins/jax/pjrt/"  # an interface of C: its structures, and the memory they point to
+C_ROOM = "plugins/pjrt/"  # an interface of C: its structures, and the memory they point to
 # Dictionaries and sets by identity, of objects that live as long as they do: what hashes by value
 # would be slow, or would take two equal objects for one
 BY_IDENTITY = {

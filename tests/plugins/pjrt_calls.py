@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from glia.plugins.jax.pjrt.api_table import api_table
-from glia.plugins.jax.pjrt.c_memory import CArray, c_array, named_values
-from glia.plugins.jax.pjrt.interface import ARGUMENTS, RETURNS_NOTHING
 from glia.plugins.jax.registration import PROVIDERS
+from glia.plugins.pjrt.api_table import api_table
+from glia.plugins.pjrt.c_memory import CArray, c_array, named_values
+from glia.plugins.pjrt.interface import ARGUMENTS, RETURNS_NOTHING
 
 _KINDS = {np.dtype(np.float32): 11, np.dtype(np.int32): 4}
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from glia.plugins.jax.errors import BadCoreSelection, NotOnCpu, SeveralProcesses
-from glia.plugins.jax.visible_cores import visible_cores
+from glia.plugins.pjrt.errors import BadCoreSelection, NotOnCpu, SeveralProcesses
+from glia.plugins.pjrt.visible_cores import visible_cores
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from jaxlib.xla_client import CompileOptions
 
-from glia.plugins.jax.pjrt.api_table import UNIMPLEMENTED, implements
-from glia.plugins.jax.pjrt.c_memory import c_array, object_of
-from glia.plugins.jax.pjrt.compilation import compile_program, deserialize
-from glia.plugins.jax.pjrt.element_types import dtype_of
-from glia.plugins.jax.pjrt.executables import Executable
-from glia.plugins.jax.pjrt.interface import ARGUMENTS, FUNCTIONS, STRUCTURES, Api
+from glia.plugins.pjrt.api_table import UNIMPLEMENTED, implements
+from glia.plugins.pjrt.c_memory import c_array, object_of
+from glia.plugins.pjrt.compilation import compile_program, deserialize
+from glia.plugins.pjrt.element_types import dtype_of
+from glia.plugins.pjrt.executables import Executable
+from glia.plugins.pjrt.interface import ARGUMENTS, FUNCTIONS, STRUCTURES, Api
 from plugins.pjrt_calls import (
     Refused,
     arguments,

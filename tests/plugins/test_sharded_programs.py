@@ -17,9 +17,9 @@ import glia
 from glia.frontend.hlo_import.hlo_proto import parse_module
 from glia.frontend.partitioning import inline_calls
 from glia.frontend.sharding_fields import tiled
-from glia.plugins.jax.pjrt import sharded_programs
-from glia.plugins.jax.pjrt.compilation import compile_program
-from glia.plugins.jax.pjrt.sharded_programs import messages, partition, partition_by_xla
+from glia.plugins.pjrt import converted_programs
+from glia.plugins.pjrt.compilation import compile_program
+from glia.plugins.pjrt.converted_programs import messages, partition, partition_by_xla
 
 VERSION = "1.14.0"
 MODULE = """module @step attributes {{
@@ -132,7 +132,7 @@ def test_what_shardy_refuses_goes_to_xla(monkeypatch: pytest.MonkeyPatch) -> Non
     def refuse(*_: object) -> bytes:
         raise ValueError("no division")
 
-    monkeypatch.setattr(sharded_programs, "partition_by_xla", refuse)
+    monkeypatch.setattr(converted_programs, "partition_by_xla", refuse)
     with pytest.raises(Exception, match=r"GLIA709.*no division"):
         _divided(SLICED)
 
@@ -159,7 +159,7 @@ def test_neighbours_along_a_divided_dimension_go_to_xla(
         taken.append(artifact)
         return partition_by_xla(artifact, options)
 
-    monkeypatch.setattr(sharded_programs, "partition_by_xla", record)
+    monkeypatch.setattr(converted_programs, "partition_by_xla", record)
     attribute = COLUMNS if divided else ROWS
     found = _divided(f"""func.func public @main(%x: tensor<8x4xi32> {attribute},
         %u: tensor<8x1xi32>, %i: tensor<i32>, %r: tensor<4x1xi32>) -> tensor<8x4xi32> {{

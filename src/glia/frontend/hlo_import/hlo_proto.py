@@ -16,7 +16,8 @@ from glia.frontend.errors import NotAnHloModule
 
 LARGEST_FILE_BYTES = 2**31 - 1  # protobuf's own limit for one message
 
-# One line per message: `Name: field=number type`; `*` marks a repeated field.
+# One line per message: `Name: field=number type`; `*` marks a repeated field, `?` one of which
+# it is known whether it was set.
 _SCHEMA = """
 Layout: minor_to_major=1 i64*
 Shape: element_type=2 i32, dimensions=3 i64*, tuple_shapes=4 Shape*, layout=5 Layout,
@@ -92,7 +93,7 @@ Hlo: hlo_module=1 Module
 """
 
 _NEFF_HEADER_BYTES = (1024).to_bytes(8, "little")  # the second field of a NEFF
-_SCALAR_TYPES = {"i64": 3, "i32": 5, "bool": 8, "str": 9, "bytes": 12, "f32": 2}
+_SCALAR_TYPES = {"i64": 3, "i32": 5, "bool": 8, "str": 9, "bytes": 12, "f32": 2, "f64": 1}
 _MESSAGE_TYPE = 11
 _OPTIONAL, _REPEATED = 1, 3
 
@@ -117,10 +118,14 @@ def message_classes(package: str, schema: str) -> dict[str, Any]:
     declarations = _declarations(schema)
     for name, fields in declarations:
         message = file.message_type.add(name=name)
-        for field, number, kind, repeated in fields:
+        for field, number, kind, mark in fields:
             declared = message.field.add(
-                name=field, number=number, label=_REPEATED if repeated else _OPTIONAL
+                name=field, number=number, label=_REPEATED if mark == "*" else _OPTIONAL
             )
+            if mark == "?":
+                declared.proto3_optional = True
+                declared.oneof_index = len(message.oneof_decl)
+                message.oneof_decl.add(name=f"_{field}")
             declared.type = _SCALAR_TYPES.get(kind, _MESSAGE_TYPE)
             if kind not in _SCALAR_TYPES:
                 declared.type_name = f".glia.{package}.{kind}"
@@ -132,12 +137,12 @@ def message_classes(package: str, schema: str) -> dict[str, Any]:
     }
 
 
-def _declarations(schema: str) -> list[tuple[str, list[tuple[str, int, str, bool]]]]:
-    """A table of messages, parsed: each with its (field, number, type, repeated)."""
+def _declarations(schema: str) -> list[tuple[str, list[tuple[str, int, str, str]]]]:
+    """A table of messages, parsed: each with its (field, number, type, mark)."""
     found = []
     for name, body in re.findall(r"^(\w+): (.*(?:\n    .*)*)", schema, re.MULTILINE):
-        fields = re.findall(r"(\w+)=(\d+) (\w+)(\*?)", body)
-        found.append((name, [(f, int(n), kind, bool(many)) for f, n, kind, many in fields]))
+        fields = re.findall(r"(\w+)=(\d+) (\w+)([*?]?)", body)
+        found.append((name, [(f, int(n), kind, mark) for f, n, kind, mark in fields]))
     return found
 
 

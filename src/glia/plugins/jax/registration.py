@@ -5,8 +5,8 @@ from __future__ import annotations
 from jax._src import xla_bridge
 
 from glia.plugins.jax.linear_algebra import register_lowerings
-from glia.plugins.jax.pjrt import buffers, devices, events, executables, loading
-from glia.plugins.jax.pjrt.api_table import capsule
+from glia.plugins.pjrt import buffers, devices, events, executables, loading
+from glia.plugins.pjrt.api_table import capsule
 
 PLATFORM = "neuron"
 _PRIORITY = 400  # of plugins; a platform that JAX_PLATFORMS names goes first in any case

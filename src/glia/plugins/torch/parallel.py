@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from glia.plugins.jax.visible_cores import visible_cores
+from glia.plugins.pjrt.visible_cores import visible_cores
 from glia.plugins.torch.errors import BadTraceArgument
 from glia.plugins.torch.script_module import redescribed
 from glia.plugins.torch.structure import tensors_of

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import torch
 
-from glia.plugins.jax.visible_cores import visible_cores
+from glia.plugins.pjrt.visible_cores import visible_cores
 from glia.plugins.torch.errors import MixedDevices, NoSuchCore
 from glia.runtime.borrowed import rename_device
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
-from glia.plugins.jax.visible_cores import visible_cores
+from glia.plugins.pjrt.visible_cores import visible_cores
 from glia.plugins.torch.device import autocast, distributed, memory_operators
 from glia.plugins.torch.device.device_memory import (
     NAME,

@@ -12,16 +12,15 @@ import numpy as np
 
 from glia.base.errors import CompileError, Unspecified
 from glia.neff.package import Neff
-from glia.plugins.jax.errors import DeletedBuffer
-from glia.plugins.jax.pjrt.api_table import (
+from glia.plugins.pjrt.api_table import (
     ends,
     getter,
     implements,
     machine_getter,
     release_ended,
 )
-from glia.plugins.jax.pjrt.buffers import Buffer
-from glia.plugins.jax.pjrt.c_memory import (
+from glia.plugins.pjrt.buffers import Buffer
+from glia.plugins.pjrt.c_memory import (
     CArray,
     c_array,
     c_bytes,
@@ -32,11 +31,12 @@ from glia.plugins.jax.pjrt.c_memory import (
     object_of,
     pointers,
 )
-from glia.plugins.jax.pjrt.devices import MEMORY_KIND, Client, Device
-from glia.plugins.jax.pjrt.element_types import array_layout
-from glia.plugins.jax.pjrt.events import READY
-from glia.plugins.jax.pjrt.interface import STRUCTURES
-from glia.plugins.jax.pjrt.machine_entries import RecordWord
+from glia.plugins.pjrt.devices import MEMORY_KIND, Client, Device
+from glia.plugins.pjrt.element_types import array_layout
+from glia.plugins.pjrt.errors import DeletedBuffer
+from glia.plugins.pjrt.events import READY
+from glia.plugins.pjrt.interface import STRUCTURES
+from glia.plugins.pjrt.machine_entries import RecordWord
 from glia.runtime.bound import BoundModel
 from glia.runtime.model import Model, device_bytes, load
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from glia.plugins.jax.errors import UnknownHostLayout
-from glia.plugins.jax.pjrt.api_table import ends, implements, machine_getter, release_ended
-from glia.plugins.jax.pjrt.c_memory import give_handle, integers, object_of, record_of
-from glia.plugins.jax.pjrt.devices import Device
-from glia.plugins.jax.pjrt.element_types import array_layout, dtype_of
-from glia.plugins.jax.pjrt.events import READY
-from glia.plugins.jax.pjrt.interface import STRUCTURES
-from glia.plugins.jax.pjrt.machine_entries import RecordWord
+from glia.plugins.pjrt.api_table import ends, implements, machine_getter, release_ended
+from glia.plugins.pjrt.c_memory import give_handle, integers, object_of, record_of
+from glia.plugins.pjrt.devices import Device
+from glia.plugins.pjrt.element_types import array_layout, dtype_of
+from glia.plugins.pjrt.errors import UnknownHostLayout
+from glia.plugins.pjrt.events import READY
+from glia.plugins.pjrt.interface import STRUCTURES
+from glia.plugins.pjrt.machine_entries import RecordWord
 
 _TILED = 0  # the kind of a layout that is given as an order of dimensions
 

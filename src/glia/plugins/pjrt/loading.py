@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from glia.plugins.jax.pjrt.api_table import implements
-from glia.plugins.jax.pjrt.c_memory import bytes_at, object_of
-from glia.plugins.jax.pjrt.compilation import (
+from glia.plugins.pjrt.api_table import implements
+from glia.plugins.pjrt.c_memory import bytes_at, object_of
+from glia.plugins.pjrt.compilation import (
     compile_program,
     deserialize,
     serialize,
     serialized_assignment,
 )
-from glia.plugins.jax.pjrt.devices import give_bytes
-from glia.plugins.jax.pjrt.interface import STRUCTURES
+from glia.plugins.pjrt.devices import give_bytes
+from glia.plugins.pjrt.interface import STRUCTURES
 
 
 @implements("Client_Compile")

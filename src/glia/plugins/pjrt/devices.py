@@ -7,9 +7,8 @@ import json
 from typing import Any
 
 from glia import __version__
-from glia.plugins.jax.errors import SeveralProcesses, UnknownClientOption
-from glia.plugins.jax.pjrt.api_table import getter, implements, machine_getter, put
-from glia.plugins.jax.pjrt.c_memory import (
+from glia.plugins.pjrt.api_table import getter, implements, machine_getter, put
+from glia.plugins.pjrt.c_memory import (
     c_bytes,
     give_handle,
     handles,
@@ -18,8 +17,9 @@ from glia.plugins.jax.pjrt.c_memory import (
     read_named_values,
     release,
 )
-from glia.plugins.jax.pjrt.machine_entries import RecordWord
-from glia.plugins.jax.visible_cores import VisibleCores, visible_cores
+from glia.plugins.pjrt.errors import SeveralProcesses, UnknownClientOption
+from glia.plugins.pjrt.machine_entries import RecordWord
+from glia.plugins.pjrt.visible_cores import VisibleCores, visible_cores
 
 PLATFORM = c_bytes("neuron")
 VERSION_TEXT = c_bytes(f"glia {__version__}")

@@ -9,8 +9,8 @@ from functools import lru_cache
 import ml_dtypes
 import numpy as np
 
-from glia.plugins.jax.errors import UnknownElementType
-from glia.plugins.jax.pjrt.c_memory import CArray, c_array
+from glia.plugins.pjrt.c_memory import CArray, c_array
+from glia.plugins.pjrt.errors import UnknownElementType
 
 MAX_LAYOUTS = 4096  # cached by dtype and shape, least recently used evicted
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from llvmlite import binding, ir
 
-from glia.plugins.jax.pjrt.interface import ARGUMENTS
+from glia.plugins.pjrt.interface import ARGUMENTS
 
 _BYTE, _WORD = ir.IntType(8), ir.IntType(64)
 _POINTER = _BYTE.as_pointer()

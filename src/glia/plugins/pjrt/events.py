@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from glia.plugins.jax.pjrt.api_table import machine_getter, provides_callback
-from glia.plugins.jax.pjrt.c_memory import give_handle
+from glia.plugins.pjrt.api_table import machine_getter, provides_callback
+from glia.plugins.pjrt.c_memory import give_handle
 
 READY = give_handle("ready")
 

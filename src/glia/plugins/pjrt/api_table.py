@@ -13,7 +13,7 @@ from operator import attrgetter
 from typing import Any
 
 from glia.base.errors import CompileError, InternalError, Unspecified
-from glia.plugins.jax.pjrt.c_memory import (
+from glia.plugins.pjrt.c_memory import (
     ENDED,
     CArray,
     c_bytes,
@@ -22,14 +22,14 @@ from glia.plugins.jax.pjrt.c_memory import (
     object_of,
     release,
 )
-from glia.plugins.jax.pjrt.interface import (
+from glia.plugins.pjrt.interface import (
     ARGUMENTS,
     FUNCTIONS,
     RETURNS_NOTHING,
     VERSION,
     Api,
 )
-from glia.plugins.jax.pjrt.machine_entries import (
+from glia.plugins.pjrt.machine_entries import (
     Callback,
     Ending,
     Entry,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from glia.arch import Target, get_target
 from glia.arch.instances import TARGET_VARIABLE, TARGETS
 from glia.cc_flags import compile_target
-from glia.plugins.jax.errors import BadCoreSelection, NotOnCpu, SeveralProcesses
+from glia.plugins.pjrt.errors import BadCoreSelection, NotOnCpu, SeveralProcesses
 
 VISIBLE_CORES, NUM_CORES = "NEURON_RT_VISIBLE_CORES", "NEURON_RT_NUM_CORES"
 LOGICAL_CORES = "NEURON_LOGICAL_NC_CONFIG"

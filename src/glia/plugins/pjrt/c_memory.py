@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from glia.plugins.jax.pjrt.interface import STRUCTURES
+from glia.plugins.pjrt.interface import STRUCTURES
 
 _STRING, _INTEGER, _INTEGERS, _FLOAT = range(4)  # kinds of named values
 

@@ -1,8 +1,8 @@
-"""Programs for several devices into the program that each of them runs, with its collectives.
+"""Programs that are not HLO, or are for several devices: the HLO module that each device runs.
 
-Shardy's passes in jaxlib do it, in the process that converts modules, as they end it for some
-programs. Those, and what they refuse, are taken to the partitioner that XLA has for CPUs: its
-module after that pass is read back.
+jaxlib makes it. Programs for several devices are divided by Shardy's passes, with collectives, in
+the process that converts modules, as they end it for some programs. Those, and what they refuse,
+are taken to the partitioner that XLA has for CPUs: its module after that pass is read back.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from jaxlib import _jax, xla_client
 from glia.frontend.errors import BadStableHlo
 from glia.frontend.hlo_import.hlo_proto import message_classes
 from glia.frontend.stablehlo import stablehlo_to_hlo
-from glia.plugins.jax.errors import NotPartitioned
+from glia.plugins.pjrt.errors import NotPartitioned
 
 _PARTITIONER = "spmd-partitioning"  # XLA's pass, by the name in its dumps
 _LONGEST_REASON = 300
@@ -35,6 +35,19 @@ Hlo: hlo_module=1 bytes
 def messages() -> dict[str, Any]:
     """The classes of the table above, by name."""
     return message_classes("shardings", _SCHEMA)
+
+
+def to_mlir(code: bytes) -> bytes:
+    """The MLIR of a serialized HLO module."""
+    return bytes(_jax.mlir.hlo_to_stablehlo(code))
+
+
+def to_hlo(code: bytes) -> bytes:
+    """The serialized HLO module of a program in MLIR."""
+    computation = _jax.mlir.mlir_module_to_xla_computation(
+        code, use_tuple_args=False, return_tuple=False
+    )
+    return bytes(computation.as_serialized_hlo_module_proto())
 
 
 def partition(artifact: bytes, serialized_options: bytes) -> bytes:

@@ -3,30 +3,34 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 from functools import cache
 from typing import Any
 
 import numpy as np
-from jaxlib import _jax
-from jaxlib.xla_client import CompileOptions, DeviceAssignment
 
 import glia
 from glia import __version__
+from glia.frontend.errors import FrameworkMissing
 from glia.frontend.hlo_import.hlo_collective import COLLECTIVE
 from glia.frontend.hlo_import.hlo_proto import message_classes, parse_module
 from glia.neff.package import Neff
-from glia.plugins.jax.errors import BadSerializedExecutable, UnknownProgramFormat
-from glia.plugins.jax.pjrt.executables import Executable, Program
-from glia.plugins.jax.pjrt.sharded_programs import partition
+from glia.plugins.pjrt.errors import BadSerializedExecutable, UnknownProgramFormat
+from glia.plugins.pjrt.executables import Executable, Program
 
 _MLIR, _HLO = _FORMATS = ("mlir", "hlo")  # StableHLO as a portable artifact, and HLO
+_BY_JAXLIB = "glia.plugins.pjrt.converted_programs"
 _MAGIC = b"glia executable\n"
 
-# Messages of XLA's xla_data.proto and hlo.proto that only frameworks exchange
+# Messages of XLA's xla_data.proto, hlo.proto and compile_options.proto that frameworks exchange
 _SCHEMA = """
 ComputationDevices: replica_device_ids=1 i64*
 DeviceAssignment: replicas=1 i32, computations=2 i32, computation_devices=3 ComputationDevices*
+BuildOptions: num_replicas=4 i64, num_partitions=5 i64, device_assignment=9 DeviceAssignment
+OptionValue: text=1 str?, flag=2 bool?, integer=3 i64?, real=4 f64?
+OptionOverride: name=1 str, value=2 OptionValue
+CompileOptions: build=3 BuildOptions, overrides=7 OptionOverride*
 Layout: minor_to_major=1 i64*
 Shape: element_type=2 i32, dimensions=3 i64*, tuple_shapes=4 Shape*, layout=5 Layout,
     is_dynamic=6 bool*
@@ -52,18 +56,45 @@ def compile_program(code: bytes, kind: str, serialized_options: bytes) -> Execut
 
     Raises UnknownProgramFormat, NotPartitioned, and what `glia.compile` and `glia.load` raise.
     """
-    options = CompileOptions.ParseFromString(serialized_options)
+    options = _options(serialized_options)
     if kind not in _FORMATS:
         raise UnknownProgramFormat(format=kind)
-    if options.num_partitions > 1:
-        hlo = partition(code if kind == _MLIR else _to_mlir(code), serialized_options)
-    else:
-        hlo = code if kind == _HLO else _to_hlo(code)
-    chosen = dict(options.env_option_overrides)
+    build = options.build
+    hlo = _module_of_device(code, kind, build.num_partitions > 1, serialized_options)
+    chosen = {each.name: _only_value(each.value) for each in options.overrides}
     if _depends_on_ranks(hlo):
-        chosen |= {"replicas": options.num_replicas, "partitions": options.num_partitions}
+        chosen |= {"replicas": build.num_replicas, "partitions": build.num_partitions}
     neff = glia.compile(hlo, **chosen)
     return _executable(hlo, neff, serialized_options)
+
+
+def _options(serialized: bytes) -> Any:
+    """Compile options as frameworks give them."""
+    return messages()["CompileOptions"].FromString(serialized)
+
+
+def _only_value(value: Any) -> Any:
+    """The value of an option, of whichever type it is."""
+    ((_, found),) = value.ListFields()
+    return found
+
+
+def _module_of_device(code: bytes, kind: str, is_divided: bool, serialized_options: bytes) -> bytes:
+    """The HLO module that each device runs.
+
+    Raises FrameworkMissing without jaxlib where it is not what is given.
+    """
+    if kind == _HLO and not is_divided:
+        return code
+    try:
+        programs = importlib.import_module(_BY_JAXLIB)
+    except ModuleNotFoundError as error:
+        what = "a program that is divided among devices" if is_divided else "StableHLO"
+        raise FrameworkMissing(what=what, package="jaxlib", extra="jax") from error
+    if not is_divided:
+        return bytes(programs.to_hlo(code))
+    artifact = code if kind == _MLIR else programs.to_mlir(code)
+    return bytes(programs.partition(artifact, serialized_options))
 
 
 def _depends_on_ranks(hlo: bytes) -> bool:
@@ -72,22 +103,9 @@ def _depends_on_ranks(hlo: bytes) -> bool:
     return any(each.opcode in COLLECTIVE for one in computations for each in one.instructions)
 
 
-def _to_mlir(code: bytes) -> bytes:
-    """The MLIR of a serialized HLO module."""
-    return bytes(_jax.mlir.hlo_to_stablehlo(code))
-
-
-def _to_hlo(code: bytes) -> bytes:
-    """The serialized HLO module of a program in MLIR."""
-    computation = _jax.mlir.mlir_module_to_xla_computation(
-        code, use_tuple_args=False, return_tuple=False
-    )
-    return bytes(computation.as_serialized_hlo_module_proto())
-
-
 def _executable(hlo: bytes, neff: Neff, serialized_options: bytes) -> Executable:
     """The executable of a compiled module."""
-    options = CompileOptions.ParseFromString(serialized_options)
+    build = _options(serialized_options).build
     module = messages()["Module"].FromString(hlo)
     program = Program(
         name=module.name,
@@ -99,8 +117,8 @@ def _executable(hlo: bytes, neff: Neff, serialized_options: bytes) -> Executable
     return Executable(
         program,
         serialized_options,
-        _assignment(options),
-        (options.num_replicas, options.num_partitions),
+        _assignment(build),
+        (build.num_replicas, build.num_partitions),
     )
 
 
@@ -117,19 +135,23 @@ def _donated(module: Any) -> tuple[int, ...]:
     return tuple(sorted({each.parameter_number for each in entries}))
 
 
-def _assignment(options: Any) -> tuple[int, ...]:
+def _assignment(build: Any) -> tuple[int, ...]:
     """The number of the device of each replica's partitions, in their order."""
-    if options.device_assignment is None:
-        return tuple(range(options.num_replicas * options.num_partitions))
-    given = messages()["DeviceAssignment"].FromString(options.device_assignment.serialize())
-    of_partitions = [each.replica_device_ids for each in given.computation_devices]
+    if not build.HasField("device_assignment"):
+        return tuple(range(build.num_replicas * build.num_partitions))
+    of_partitions = [
+        each.replica_device_ids for each in build.device_assignment.computation_devices
+    ]
     return tuple(number for replica in zip(*of_partitions, strict=True) for number in replica)
 
 
 def serialized_assignment(executable: Executable) -> bytes:
     """The devices of an executable, as the interface gives them."""
-    numbers = np.array(executable.assignment).reshape(executable.division)
-    return bytes(DeviceAssignment.create(numbers).serialize())
+    replicas, partitions = executable.division
+    made = messages()["DeviceAssignment"](replicas=replicas, computations=partitions)
+    for numbers in np.array(executable.assignment).reshape(executable.division).T:
+        made.computation_devices.add(replica_device_ids=numbers.tolist())
+    return bytes(made.SerializeToString())
 
 
 def serialize(executable: Executable) -> bytes:

@@ -362,6 +362,18 @@ def decompositions() -> Any:
     return found
 
 
+def factors() -> Any:
+    """How far the product of the factors of QR, in a jitted function, is from the array."""
+    import jax
+    import jax.numpy as jnp
+
+    def product(x: Any) -> Any:
+        q, r = jnp.linalg.qr(x)
+        return q @ r
+
+    return float(abs(jax.jit(product)(_x()[:, :2]) - _x()[:, :2]).max())
+
+
 def kernels() -> Any:
     """Largest differences of a kernel under jit, vmap, grad, shard_map and pmap."""
     import jax

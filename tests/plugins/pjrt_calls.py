@@ -7,14 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from glia.plugins.jax.registration import PROVIDERS
-from glia.plugins.pjrt.api_table import api_table
 from glia.plugins.pjrt.c_memory import CArray, c_array, named_values
-from glia.plugins.pjrt.interface import ARGUMENTS, RETURNS_NOTHING
+from glia.plugins.pjrt.interface import ARGUMENTS, RETURNS_NOTHING, Api
+from glia.plugins.pjrt.interface_table import table_address
 
 _KINDS = {np.dtype(np.float32): 11, np.dtype(np.int32): 4}
-
-assert PROVIDERS  # importing them is what fills the table
 
 
 class Refused(Exception):
@@ -25,10 +22,11 @@ class Refused(Exception):
         self.code = code
 
 
-def function(name: str) -> Any:
-    """A function of the table, that takes the address of its arguments."""
+def function(name: str, table: int | None = None) -> Any:
+    """A function of the table, or of another's, that takes the address of its arguments."""
     result = None if name in RETURNS_NOTHING else ctypes.c_void_p
-    return ctypes.CFUNCTYPE(result, ctypes.c_void_p)(getattr(api_table(), name))
+    address = getattr(Api.from_address(table or table_address()), name)
+    return ctypes.CFUNCTYPE(result, ctypes.c_void_p)(address)
 
 
 def arguments(name: str, **fields: Any) -> Any:
@@ -40,19 +38,19 @@ def arguments(name: str, **fields: Any) -> Any:
     return made
 
 
-def call(name: str, **fields: Any) -> Any:
+def call(name: str, table: int | None = None, **fields: Any) -> Any:
     """The arguments after a call; Refused where it returns an error."""
     made = arguments(name, **fields)
-    if error := function(name)(ctypes.addressof(made)):
-        raise _refused(error)
+    if error := function(name, table)(ctypes.addressof(made)):
+        raise _refused(error, table)
     return made
 
 
-def _refused(error: int) -> Refused:
-    text = call("Error_Message", error=error)
+def _refused(error: int, table: int | None) -> Refused:
+    text = call("Error_Message", table, error=error)
     message = ctypes.string_at(text.message, text.message_size).decode()
-    refused = Refused(call("Error_GetCode", error=error).code, message)
-    call("Error_Destroy", error=error)
+    refused = Refused(call("Error_GetCode", table, error=error).code, message)
+    call("Error_Destroy", table, error=error)
     return refused
 
 

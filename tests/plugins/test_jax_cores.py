@@ -63,6 +63,10 @@ def test_one_process_has_all_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NEURON_PJRT_PROCESSES_NUM_DEVICES", "4,4")
     with pytest.raises(SeveralProcesses, match="NUM_CORES=8"):
         visible_cores()
+    monkeypatch.delenv("NEURON_PJRT_PROCESSES_NUM_DEVICES")
+    monkeypatch.setenv("NEURON_PJRT_WORLD_SIZE", "2")  # of torchrun, by torch_xla
+    with pytest.raises(SeveralProcesses, match="describes 2 processes"):
+        visible_cores()
 
 
 def test_programs_do_not_leave_the_device(monkeypatch: pytest.MonkeyPatch) -> None:

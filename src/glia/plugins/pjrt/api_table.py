@@ -222,14 +222,6 @@ def _leave(table: Api) -> None:
             setattr(table, name, harmless)
 
 
-def capsule() -> Any:
-    """The table as what `jaxlib` takes: a capsule named `pjrt_c_api`."""
-    make = ctypes.pythonapi.PyCapsule_New
-    make.restype = ctypes.py_object
-    make.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
-    return make(ctypes.addressof(api_table()), b"pjrt_c_api", None)
-
-
 ends("Error_Destroy", "error")
 getter("Error_Message", "error", message="message")
 getter("Error_GetCode", "error", code="code")

@@ -1,4 +1,4 @@
-"""Errors of the JAX plugin: cores that do not exist, and programs that it does not take."""
+"""Errors of the PJRT plugin: cores that do not exist, what it does not take, and its library."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class BadCoreSelection(CompileError):
 
 
 class SeveralProcesses(CompileError):
-    """A process is one of several that share the devices of a JAX program.
+    """A process is one of several that share the devices of a program.
 
-    Cause: NEURON_PJRT_PROCESSES_NUM_DEVICES or jax.distributed describes more than one process; the
-        simulated devices of a process are its own.
+    Cause: NEURON_PJRT_PROCESSES_NUM_DEVICES, jax.distributed or torchrun describes more than one
+        process; the simulated devices of a process are its own.
     Fix: Run one process, and ask for as many cores in it with NEURON_RT_NUM_CORES.
     Example: NEURON_PJRT_PROCESSES_NUM_DEVICES=8,8 JAX_PLATFORMS=neuron python train.py
     """
@@ -135,3 +135,56 @@ class NotOnCpu(CompileError):
     code = "GLIA710"
     message = "{variable}={value} is not supported: every program runs on the simulated device"
     help = 'unset it; arguments on jax.devices("cpu")[0] have their functions run on the host'
+
+
+class ProcessWithoutPython(CompileError):
+    """The plugin's library was loaded by a process in which no Python runs.
+
+    Cause: The functions of the interface are Python's; a program in C++ has none of them.
+    Fix: Load the library from a framework in Python.
+    Example: dlopen("libneuronpjrt.so") and a call of GetPjrtApi in a program written in C
+    """
+
+    code = "GLIA711"
+    message = "libneuronpjrt.so was loaded by a process in which no Python runs"
+    help = "load it from a framework in Python, such as JAX or torch_xla"
+
+
+class ProcessWithoutGlia(CompileError):
+    """The Python of the process that loaded the plugin's library could not import glia.
+
+    Cause: glia is not installed for that Python, or another version of it is.
+    Fix: Install glia there; what Python raised is printed on the standard error before.
+    Example: PJRT_NAMES_AND_LIBRARY_PATHS=neuron:libneuronpjrt.so, where glia was removed
+    """
+
+    code = "GLIA712"
+    message = "the Python that loaded libneuronpjrt.so could not import glia; it printed why"
+    help = "install glia, of the version that wrote the library, for that Python"
+
+
+class NoLibraryForMachine(CompileError):
+    """There is no library of the plugin for this machine.
+
+    Cause: The library is written for Linux on x86-64, where torch_xla is.
+    Fix: Use JAX, whose plugin needs no library, or a machine with Linux on x86-64.
+    Example: libneuronxla.libneuronpjrt_path() on macOS
+    """
+
+    code = "GLIA713"
+    message = "libneuronpjrt.so is for Linux on x86-64, not for {system} on {processor}"
+    help = "with JAX, JAX_PLATFORMS=neuron needs no library"
+
+
+class UnknownTorchXla(CompileError, ImportError):
+    """A release of torch_xla is imported that the plugin is not written for.
+
+    Cause: The plugin answers the calls of torch_xla 2.9; others call in other ways.
+    Fix: Install torch 2.9.0 and torch_xla 2.9.0, or use PyTorch's own device `neuron`, which needs
+        no torch_xla.
+    Example: import torch_xla of release 2.8, with PJRT_DEVICE=NEURON
+    """
+
+    code = "GLIA714"
+    message = "torch_xla {version} is not {known}, which the plugin is written for"
+    help = 'pip install "torch=={known}.0" "torch_xla=={known}.0"; PJRT_DEVICE=CPU is the host'

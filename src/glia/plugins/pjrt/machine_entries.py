@@ -80,7 +80,7 @@ class MachineEntries:
     def _write(self, name: str, entry: Entry) -> None:
         function = ir.Function(self._module, ir.FunctionType(_POINTER, [_POINTER]), name)
         builder = ir.IRBuilder(function.append_basic_block())
-        call = _Call(builder, function.args[0], ARGUMENTS[name])
+        call = CallFields(builder, function.args[0], ARGUMENTS[name])
         if isinstance(entry, Getter):
             self._write_getter(builder, call, entry)
         elif isinstance(entry, Callback):
@@ -91,7 +91,7 @@ class MachineEntries:
             self._write_ending(builder, call.load(entry.subject))
         builder.ret(ir.Constant(_POINTER, None))
 
-    def _write_getter(self, builder: ir.IRBuilder, call: _Call, entry: Getter) -> None:
+    def _write_getter(self, builder: ir.IRBuilder, call: CallFields, entry: Getter) -> None:
         record = builder.inttoptr(call.load(entry.subject), _WORD.as_pointer())
         for field, source in entry.fields.items():
             if isinstance(source, RecordWord):
@@ -126,8 +126,8 @@ class MachineEntries:
         builder.ret(builder.atomic_rmw("xchg", head, ir.Constant(_WORD, 0), "acq_rel"))
 
 
-class _Call:
-    """The arguments of a function, by field."""
+class CallFields:
+    """The arguments of a function in LLVM's code, by field; `kind` is their structure."""
 
     def __init__(self, builder: ir.IRBuilder, address: Any, kind: type) -> None:
         self._builder, self._address, self._kind = builder, address, kind

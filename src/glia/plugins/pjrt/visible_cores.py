@@ -15,6 +15,7 @@ VISIBLE_CORES, NUM_CORES = "NEURON_RT_VISIBLE_CORES", "NEURON_RT_NUM_CORES"
 LOGICAL_CORES = "NEURON_LOGICAL_NC_CONFIG"
 ON_CPU = "NEURON_RUN_TRIVIAL_COMPUTATION_ON_CPU"
 PROCESSES = "NEURON_PJRT_PROCESSES_NUM_DEVICES"
+WORLD_SIZE = "NEURON_PJRT_WORLD_SIZE"  # what torch_xla sets under torchrun
 MOST_CHIPS = 16  # of the largest instance of any target (instance type pages)
 
 
@@ -86,6 +87,8 @@ def _target() -> Target:
 
 
 def _check_processes() -> None:
+    if (processes := _number(WORLD_SIZE, 1)) > 1:
+        raise SeveralProcesses(source=WORLD_SIZE, count=processes, devices=processes)
     counts = [each for each in os.environ.get(PROCESSES, "").split(",") if each.strip()]
     if len(counts) > 1:
         numbers = [int(each) for each in counts if each.strip().isdigit()]

@@ -70,12 +70,15 @@ IMPORTS = {
     "neuronxcc.starfish.support.dtype": "static_cast bfloat16 as_native_type",
     "neuronxcc.starfish.support.util": "allclose",
     "neuronxcc.driver.CommandDriver": "main",
-    "libneuronxla": "neuron_xla_compile",
+    "libneuronxla": "neuron_xla_compile configure_environment",
+    "libneuronxla.libneuronpjrt_path": "libneuronpjrt_path",
     "libneuronxla.neuron_cc_cache": "CacheUrl CompileCache CompileCacheFs CompileCacheS3 "
     "create_compile_cache",
     "libneuronxla.neuron_cc_wrapper": "main",
     "torch_neuronx": "nki_jit nki_op",
+    "torch_neuronx.initialization": "initialize",
     "torch_neuronx.nki_hop": "wrap_nki",
+    "torch_neuronx.xla": "init",
     "torch_neuronx.xla_impl.ops": "nki_jit",
     "jax_neuronx": "nki_call",
 }

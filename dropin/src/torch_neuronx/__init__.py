@@ -20,7 +20,7 @@ from glia_dropin.torch_tracing import (
     set_neuron_cores,
     trace,
 )
-from torch_neuronx import experimental, nki_hop, utils, xla_impl
+from torch_neuronx import experimental, initialization, nki_hop, utils, xla, xla_impl
 
 __all__ = [
     "BucketModelConfig",
@@ -32,6 +32,7 @@ __all__ = [
     "bucket_model_trace",
     "dynamic_batch",
     "experimental",
+    "initialization",
     "lazy_load",
     "move_trace_to_device",
     "multicore_context",
@@ -45,5 +46,6 @@ __all__ = [
     "set_neuron_cores",
     "trace",
     "utils",
+    "xla",
     "xla_impl",
 ]

@@ -199,12 +199,3 @@ def register() -> tuple[torch.library.Library, ...]:
     if torch.distributed.is_available():
         distributed.register()
     return everything, operators
-
-
-def autoload() -> None:
-    """Make the device known when PyTorch is imported, unless there is another accelerator.
-
-    PyTorch would take `neuron` for the accelerator to use; `import torch_neuronx` asks for it.
-    """
-    if torch.accelerator.current_accelerator(check_available=True) is None:
-        register()

@@ -204,4 +204,4 @@ def multicore_context() -> Iterator[None]:
 
 if importlib.util.find_spec("torch"):
     _plugin("forward_operator")  # torch.jit.load finds the operator of saved traces
-    _plugin("device.autoload").register_if_possible()
+    _plugin("device.module").register_if_possible()

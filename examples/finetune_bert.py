@@ -14,50 +14,9 @@ from pathlib import Path
 
 import torch
 import transformers
+from liked_lines import LENGTH, UNSEEN, data, encoded
 
 import torch_neuronx
-
-LINES = """
-+ the soup was warm and good
-+ a lovely evening by the sea
-+ i liked the music very much
-+ friendly people and good bread
-+ the book was a joy to read
-+ we will gladly come again
-+ bright rooms and a warm bed
-+ the best coffee in the town
-+ a good film with lovely music
-+ i gladly read the book again
-- the soup was cold and bad
-- a dull evening in the rain
-- i hated the noise very much
-- rude people and stale bread
-- the book was a pain to read
-- we will never come again
-- dark rooms and a cold bed
-- the worst coffee in the town
-- a bad film with dull noise
-- i never read the book again
-"""
-LENGTH = 8  # words of a line, and what marks its beginning; shorter ones are filled with zeros
-
-
-def data() -> tuple[torch.Tensor, torch.Tensor, dict[str, int]]:
-    """The numbers of the lines' words, the lines' classes, and the number of each word."""
-    pairs = [line.split(" ", 1) for line in LINES.strip().splitlines()]
-    words = sorted({word for _, text in pairs for word in text.split()})
-    numbers = {word: place for place, word in enumerate(words, 2)}
-    return (
-        torch.stack([encoded(text, numbers) for _, text in pairs]),
-        torch.tensor([int(sign == "+") for sign, _ in pairs]),
-        numbers,
-    )
-
-
-def encoded(text: str, numbers: dict[str, int]) -> torch.Tensor:
-    """The numbers of a line's words; those that are not known are left out."""
-    found = [1, *(numbers[word] for word in text.split() if word in numbers)][:LENGTH]
-    return torch.tensor(found + [0] * (LENGTH - len(found)))
 
 
 class Classifier(torch.nn.Module):
@@ -99,7 +58,8 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("bert.pt"))
     chosen = parser.parse_args()
     torch.manual_seed(0)
-    ids, classes, numbers = data()
+    lines, marks, numbers = data()
+    ids, classes = torch.tensor(lines), torch.tensor(marks)
     model = Classifier(len(numbers) + 2)
     losses = train(model, ids, classes, chosen.steps)
     print(f"loss {losses[0]:.3f} -> {losses[-1]:.3f} in {chosen.steps} steps")
@@ -111,8 +71,8 @@ def main() -> None:
         served = torch_neuronx.dynamic_batch(torch.jit.load(chosen.output))
     right = (served(ids).argmax(1) == classes).sum().item()
     print(f"{right} of {len(ids)} lines are classified as they are marked")
-    for text in ("good bread and friendly people", "never a cold soup again"):
-        liked = served(encoded(text, numbers)[None]).softmax(1)[0, 1].item()
+    for text in UNSEEN:
+        liked = served(torch.tensor([encoded(text, numbers)])).softmax(1)[0, 1].item()
         print(f"{liked:.0%} liked: {text}")
 
 

@@ -25,23 +25,28 @@ from house.tour import blocks, printed
 ENTRY_POINTS = "[jax_plugins]\nneuron = glia.plugins.jax\n"
 
 
+def neuron_environment(directory: Path) -> dict[str, str]:
+    """The environment of a process with JAX on `neuron`, discovered in a directory."""
+    metadata = directory / "glia_discovered-0.dist-info"
+    metadata.mkdir(parents=True)
+    (metadata / "METADATA").write_text("Name: glia-discovered\nVersion: 0\n")
+    (metadata / "entry_points.txt").write_text(ENTRY_POINTS)
+    path = os.pathsep.join([str(directory), *filter(None, sys.path)])
+    return {**os.environ, "JAX_PLATFORMS": "neuron,cpu", "PYTHONPATH": path}
+
+
 class NeuronProcess:
     """A process with JAX on `neuron`, discovered as an installed plugin is."""
 
     def __init__(self, directory: Path, **environment: str) -> None:
         """`directory` is given the metadata that an installation of glia has."""
-        metadata = directory / "glia_discovered-0.dist-info"
-        metadata.mkdir(parents=True)
-        (metadata / "METADATA").write_text("Name: glia-discovered\nVersion: 0\n")
-        (metadata / "entry_points.txt").write_text(ENTRY_POINTS)
-        path = os.pathsep.join([str(directory), *filter(None, sys.path)])
         command = [sys.executable, "-c", "from plugins.neuron_programs import answer; answer()"]
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env={**os.environ, "JAX_PLATFORMS": "neuron,cpu", "PYTHONPATH": path, **environment},
+            env={**neuron_environment(directory), **environment},
         )
 
     def __call__(self, name: str) -> Any:

@@ -169,6 +169,8 @@ def _movement() -> None:
          _normal(3, 17), _integers(3, 5, low=0, high=17))  # fmt: skip
     _add("scatter_add", lambda x, i, u: x.at[i].add(u),
          _normal(9, 3), _integers(20, low=0, high=9), _normal(20, 3))  # fmt: skip
+    _add("scatter_products", lambda x, i, a, b: x.at[i].add(a @ b), _normal(9, 33),
+         _integers(20, low=0, high=9), _normal(20, 17), _normal(17, 33))  # fmt: skip
     _add("scatter_set", lambda x, i: x.at[i, 1].set(7.0, mode="drop", unique_indices=True),
          _normal(9, 3), np.array([3, 0, 40, 8], I32))  # fmt: skip
     _add("scatter_one", lambda x, i, u: x.at[i].set(u).at[i, i].add(1.0),

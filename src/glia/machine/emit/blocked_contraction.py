@@ -13,7 +13,7 @@ from glia.isa.operand import Memory, Pattern
 from glia.machine.emit.contraction_nest import ContractionEmitter
 from glia.machine.emit.groups.shared_boxes import SharedBoxes
 from glia.machine.emit.layout import AxisRange, Env, Point, tile_pattern
-from glia.machine.emit.nest import EmitContext, data_loads
+from glia.machine.emit.nest import EmitContext
 from glia.tile.ir import Accumulator, Load, Nest, Schedule
 
 OUTER_QUEUE, INNER_QUEUE = "move", "load"
@@ -69,7 +69,7 @@ class BlockedContractionEmitter(ContractionEmitter):
 
     def staged_loads(self) -> list[tuple[Load, str]]:
         """What the epilogue reads; operands are staged as the schedule says."""
-        return self.copied_of(dict.fromkeys(data_loads(self.nest.finish)))
+        return self.copied_of(self.epilogue_loads())
 
     def emit_inside(self, env: Env) -> None:
         self.builder.loc = self.nest.loc

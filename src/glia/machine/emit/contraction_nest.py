@@ -15,7 +15,7 @@ from glia.isa.operand import Memory, Pattern
 from glia.machine.emit.box import Box
 from glia.machine.emit.groups.shared_boxes import SharedBoxes
 from glia.machine.emit.layout import AxisRange, Env, Point, fold_dims, tile_pattern
-from glia.machine.emit.nest import EmitContext, NestEmitter, data_loads
+from glia.machine.emit.nest import EmitContext, NestEmitter
 from glia.tile.contraction import contraction_operands
 from glia.tile.ir import Accumulator, Load, Nest, Schedule
 
@@ -51,7 +51,7 @@ class ContractionEmitter(NestEmitter):
     def staged_loads(self) -> list[tuple[Load, str]]:
         contract = self.schedule.contract
         pairs = [(self.stationary, contract), (self.moving, contract)]
-        pairs += [(load, self.partition) for load in data_loads(self.nest.finish)]
+        pairs += [(load, self.partition) for load in self.epilogue_loads()]
         kept = []
         for load, partition in dict.fromkeys(pairs):
             is_ready = self.is_read_in_place(load, partition) or self.indirect.is_indirect(load)

@@ -246,12 +246,13 @@ class NestEmitter(ABC):
 
     def _all_loads(self) -> list[Load]:
         """The loads that the nest reads as data; uniform offsets are read into registers."""
-        found = [*data_loads(self.nest.body, self.nest.finish)]
+        return list(dict.fromkeys([*data_loads(self.nest.body), *self.epilogue_loads()]))
+
+    def epilogue_loads(self) -> list[Load]:
+        """The loads that finish a value and say where it is written."""
         is_scatter = self.indirect.is_scatter(self.nest.target)
-        for offset in self.nest.target.dynamic:
-            if is_scatter or is_varying(offset):
-                found += data_loads(offset.load)
-        return list(dict.fromkeys(found))
+        offsets = [o.load for o in self.nest.target.dynamic if is_scatter or is_varying(o)]
+        return list(dict.fromkeys(data_loads(self.nest.finish, *offsets)))
 
     def span_all_axes(self, env: Env) -> dict[str, AxisRange]:
         """`env` with the full range of every axis that no open loop runs over."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -60,10 +61,14 @@ def _in_order(program: HloProgram, outputs: Sequence[np.ndarray]) -> list[Any]:
 
 @dataclass(frozen=True)
 class Sample:
-    """Tensors, and a function of them that calls one operator and returns its tensors."""
+    """Tensors, and a function of them that calls one operator and returns its tensors.
+
+    `leaves` are the places of the tensors that have gradients.
+    """
 
     function: Callable[..., tuple[torch.Tensor, ...]]
     tensors: tuple[torch.Tensor, ...]
+    leaves: tuple[int, ...] = ()
 
     def expected(self) -> tuple[torch.Tensor, ...] | None:
         """What PyTorch computes; None where it refuses, or the device has no such dtype."""
@@ -75,26 +80,34 @@ class Sample:
 
     def gradient(self) -> Sample | None:
         """The gradient of the results' weighted sum; None where there is none."""
-        places = [i for i, each in enumerate(self.tensors) if each.is_floating_point()]
+
+        def of_leaves(tensors: Tensors, *leaves: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            filled = list(tensors)
+            for place, leaf in zip(self.leaves, leaves, strict=True):
+                filled[place] = leaf
+            return tuple(each for each in self.function(*filled) if each.is_floating_point())
 
         def backward(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-            leaves = [t.detach().requires_grad_(i in places) for i, t in enumerate(tensors)]
-            found = [each for each in self.function(*leaves) if each.requires_grad]
+            function = functools.partial(of_leaves, tensors)
+            found, pulled = torch.func.vjp(function, *(tensors[place] for place in self.leaves))
             weights = [torch.full_like(each, 0.5).cumsum(0) if each.dim() else
                        torch.ones_like(each) for each in found]  # fmt: skip
-            given = torch.autograd.grad(found, [leaves[i] for i in places], weights,
-                                        allow_unused=True)  # fmt: skip
-            return tuple(each for each in given if each is not None)
+            return tuple(pulled(tuple(weights)))
 
-        return Sample(backward, self.tensors) if places else None
+        has_results = self.leaves and of_leaves(
+            self.tensors, *map(self.tensors.__getitem__, self.leaves)
+        )
+        return Sample(backward, self.tensors) if has_results else None
 
 
 def samples(operator: Any, dtype: torch.dtype, most: int) -> Iterator[Sample]:
     """The first samples of an operator in PyTorch's own collection, some with other strides."""
     count = 0
-    for given in operator.sample_inputs("cpu", dtype):
+    differentiable = operator.supports_autograd and dtype.is_floating_point
+    for given in operator.sample_inputs("cpu", dtype, requires_grad=differentiable):
         flat, structure = pytree.tree_flatten((given.input, given.args, given.kwargs))
         places = [i for i, each in enumerate(flat) if isinstance(each, torch.Tensor)]
+        leaves = tuple(n for n, i in enumerate(places) if flat[i].requires_grad)
         tensors = tuple(flat[i].detach() for i in places)
         if sum(t.numel() for t in tensors) > LARGEST or any(t.dtype in WIDE for t in tensors):
             continue
@@ -102,7 +115,7 @@ def samples(operator: Any, dtype: torch.dtype, most: int) -> Iterator[Sample]:
             continue
         if count % 2:
             tensors = tuple(noncontiguous_like(t) if t.numel() > 1 else t for t in tensors)
-        yield Sample(_call(operator, flat, structure, places), tensors)
+        yield Sample(_call(operator, flat, structure, places), tensors, leaves)
         count += 1
         if count == most:
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator as python_operator
 from collections.abc import Iterable, Iterator
 from functools import cache
@@ -10,13 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch._subclasses.fake_tensor import DataDependentOutputException
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.testing._internal.common_methods_invocations import op_db
 
 from glia.frontend.errors import DynamicShape, UnknownDType, UnsupportedOperator
 from glia.plugins.torch.aten.families import TABLE
-from pytorch.samples import Sample, assert_close, compiled, evaluated, lowered, samples
+from glia.plugins.torch.lowering import lower
+from house.source import REPOSITORY
+from pytorch.samples import Sample, assert_close, compiled, evaluated, lowered, samples, traced
 
 aten = torch.ops.aten
 
@@ -38,13 +41,14 @@ NOT_IN_THE_TABLE = {
 OPEN = {
     "empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided",
     "sort", "topk", "argsort", "msort", "nn.functional.dropout",
-    "as_strided", "as_strided_copy", "as_strided_scatter",  # samples read beside their tensor
 }  # fmt: skip
 
 # PyTorch rounds coordinates to narrow floats, between which elements are picked
 COARSE = {"grid_sampler_2d"}
 
-UNTRACEABLE = (DataDependentOutputException, GuardOnDataDependentSymNode)
+UNTRACEABLE = (
+    DataDependentOutputException, DynamicOutputShapeException, GuardOnDataDependentSymNode,
+)  # fmt: skip
 
 OPERATORS = {
     f"{each.name}.{each.variant_test_name}".rstrip("."): each
@@ -75,6 +79,11 @@ def test_the_table_has_every_core_operator() -> None:
     assert missing == NOT_IN_THE_TABLE.keys()
 
 
+def test_the_page_says_how_many_core_operators_there_are() -> None:
+    counts = f"{len(core_operators()) - len(NOT_IN_THE_TABLE)} of the {len(core_operators())}"
+    assert counts in (REPOSITORY / "docs" / "pytorch.md").read_text(encoding="utf-8")
+
+
 def in_part(names: Iterable[str]) -> list[Any]:
     """A third of the names; the others are for the nightly tests."""
     listed = sorted(names)
@@ -102,7 +111,7 @@ def program_of(sample: Sample) -> Any:
         return lowered(sample.function, sample.tensors)
     except UnsupportedOperator as refusal:
         assert str(refusal.facts["opcode"]) not in core
-    except (DynamicShape, UnknownDType, *UNTRACEABLE, RuntimeError):
+    except (DynamicShape, UnknownDType, *UNTRACEABLE):
         return None
     return None
 
@@ -140,6 +149,127 @@ def test_a_compiled_operator_computes_what_pytorch_computes(name: str) -> None:
         program = program_of(sample)
         if program and not program.is_random and OPERATORS[name].name not in OPEN:
             assert_close(compiled(program, sample.tensors), expected)
+
+
+@pytest.mark.parametrize("dimension", [0, 2])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_gradient_of_weight_norm_is_what_pytorch_computes(dimension: int, dtype: Any) -> None:
+    direction, lengths = torch.linspace(-1, 2, 24).reshape(2, 3, 4), torch.tensor([0.5, -2, 1, 3])
+    shape = [1, 1, 1]
+    shape[dimension] = direction.shape[dimension]
+    given = (direction.to(dtype), lengths[: shape[dimension]].reshape(shape).to(dtype))
+    sample = Sample(lambda v, g: (torch._weight_norm(v, g, dimension),), given, (0, 1)).gradient()
+    assert sample is not None
+    program = program_of(sample)
+    expected = sample.expected()
+    assert program is not None and expected is not None
+    assert_close(evaluated(program, given), expected)
+
+
+def test_a_view_of_memory_beside_its_tensor_is_refused() -> None:
+    with pytest.raises(UnsupportedOperator, match="beside its tensor"):
+        lowered(lambda x: (torch.as_strided(x[:, :2] * 1, (2, 2), (3, 1)),), [torch.ones(2, 4)])
+
+
+def test_a_view_of_memory_takes_elements_by_their_address() -> None:
+    x = torch.arange(24.0).reshape(2, 3, 4)
+    for function in (
+        lambda x: (torch.as_strided(x.permute(2, 0, 1), (3, 2), (5, 1), 2),),
+        lambda x: (torch.as_strided_scatter(x, torch.ones(3, 2), (3, 2), (5, 1), 2),),
+    ):
+        assert_close(evaluated(lowered(function, [x]), [x]), function(x))
+
+
+# --- called as they are --------------------------------------------------------------------------
+
+IMAGE = torch.linspace(-2, 2, 2 * 4 * 6 * 6).reshape(2, 4, 6, 6).sin()
+ROWS, VOLUME = IMAGE[0], IMAGE[:, None]
+NUMBERS = torch.arange(-6, 6).reshape(3, 4)
+CHANNELS = [torch.linspace(0.5, 2, 4), torch.linspace(-1, 1, 4)]
+STATISTICS = [torch.linspace(-1, 1, 4), torch.linspace(0.5, 2, 4)]
+MOMENTS = [IMAGE.reshape(2, 2, -1).mean(2), IMAGE.reshape(2, 2, -1).var(2).rsqrt()]
+
+# Core operators that PyTorch's samples do not call, but what these are made of. A dict last is of
+# arguments by name.
+CALLS: dict[Any, tuple[Any, ...]] = {
+    aten._native_batch_norm_legit.default: (IMAGE, *CHANNELS, *STATISTICS, True, 0.1, 1e-5),
+    aten._native_batch_norm_legit.no_stats: (IMAGE, *CHANNELS, True, 0.1, 1e-5),
+    aten._native_batch_norm_legit_no_training.default: (
+        IMAGE, *CHANNELS, *STATISTICS, 0.1, 1e-5,
+    ),
+    aten.adaptive_avg_pool1d.default: (ROWS, [4]),
+    aten.avg_pool1d.default: (ROWS, [3], [2], [1]),
+    aten.bitwise_and.Scalar: (NUMBERS, 5),
+    aten.bitwise_or.Scalar: (NUMBERS, 5),
+    aten.bitwise_xor.Scalar: (NUMBERS, 5),
+    aten.div.Scalar_mode: (NUMBERS, 4, {"rounding_mode": "floor"}),
+    aten.fmod.Scalar: (NUMBERS, 4),
+    aten.native_dropout.default: (IMAGE, 0.5, False),
+    aten.native_group_norm_backward.default: (
+        IMAGE.cos(), IMAGE, *MOMENTS, CHANNELS[0], 2, 4, 36, 2, [True, True, True],
+    ),
+    aten.reflection_pad2d.default: (IMAGE, [1, 2, 3, 1]),
+    aten.reflection_pad3d.default: (VOLUME, [1, 2, 3, 1, 2, 1]),
+    aten.replication_pad3d.default: (VOLUME, [1, 2, 3, 1, 2, 1]),
+    aten.upsample_bilinear2d.vec: (IMAGE, [9, 13], False, None),
+    aten.upsample_nearest2d.vec: (IMAGE, [9, 13], None),
+    aten.var.dim: (IMAGE, [1, 3], False),
+}  # fmt: skip
+RANDOM = {"aten.randperm.default"}  # tested below
+
+
+def one_call(
+    operator: Any, arguments: tuple[Any, ...], named: dict[str, Any]
+) -> torch.fx.GraphModule:
+    """A graph of nothing but a call, whose tensors are its inputs."""
+    graph = torch.fx.Graph()
+    given = []
+    for place, value in enumerate(arguments):
+        is_tensor = isinstance(value, torch.Tensor)
+        given.append(graph.placeholder(f"x{place}") if is_tensor else value)
+        if is_tensor:
+            given[-1].meta["val"] = value
+    call = graph.call_function(operator, tuple(given), named)
+    found = call.meta["val"] = operator(*cloned(arguments), **named)
+    parts = range(len(found)) if isinstance(found, tuple) else ()
+    taken = [graph.call_function(python_operator.getitem, (call, place)) for place in parts]
+    graph.output(tuple(taken) or (call,))
+    return torch.fx.GraphModule(torch.nn.Module(), graph)
+
+
+def cloned(arguments: tuple[Any, ...]) -> list[Any]:
+    """Arguments of a call that may write to its tensors."""
+    return [each.clone() if isinstance(each, torch.Tensor) else each for each in arguments]
+
+
+@pytest.mark.parametrize("operator", CALLS, ids=str)
+def test_a_core_operator_called_as_it_is_computes_what_pytorch_computes(operator: Any) -> None:
+    *positional, last = CALLS[operator]
+    named = last if isinstance(last, dict) else {}
+    arguments = tuple(positional if named else CALLS[operator])
+    tensors = [each for each in arguments if isinstance(each, torch.Tensor)]
+    found = evaluated(lower(one_call(operator, arguments, named), "call"), tensors)
+    expected = operator(*cloned(arguments), **named)
+    assert_close(found, expected if isinstance(expected, tuple) else [expected])
+
+
+@pytest.mark.nightly
+def test_each_core_operator_is_called_by_a_sample_or_as_it_is() -> None:
+    called = {str(each) for each in CALLS} | RANDOM
+    for name, operator in OPERATORS.items():
+        for dtype, count in SAMPLES.items():
+            for sample, _ in chosen(name, dtype, count):
+                gradient = sample.gradient() if operator.supports_autograd else None
+                for each in filter(None, (sample, gradient)):
+                    with contextlib.suppress(*UNTRACEABLE, NotImplementedError):
+                        called |= targets(traced(each.function, each.tensors))
+    core = {str(each) for each in core_operators()}
+    assert core - called - NOT_IN_THE_TABLE.keys() == set()
+
+
+def targets(module: torch.fx.GraphModule) -> set[str]:
+    """The operators that a graph calls."""
+    return {str(node.target) for node in module.graph.nodes if node.op == "call_function"}
 
 
 # --- random numbers ------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from glia.plugins.torch.export import lower_exported
 from glia.plugins.torch.script_module import export_flat
+from pytorch.gradients import assert_gradients
 from pytorch.samples import assert_close, evaluated
 
 X = torch.linspace(-1, 1, 2 * 3 * 16 * 16).reshape(2, 3, 16, 16).sin()
@@ -199,3 +200,19 @@ def test_a_model_computes_what_it_does_on_the_cpu(name: str) -> None:
     program, _ = lower_exported(export_flat(model, X).program)
     with torch.no_grad():
         assert_close(evaluated(program, [X]), [model(X)])
+
+
+TRAINED = (
+    "ResNet", "ViT", "VGG", "ResNeXt", "DenseNet", "SqueezeNet", "Inception", "MobileNetV2",
+    "MobileNetV3", "EfficientNet", "ShuffleNet", "NFNet", "ConvNeXt", "U-Net", "Swin",
+    "PoolFormer", "CoAtNet",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "name",
+    [each if each in TRAINED[:2] else pytest.param(each, marks=pytest.mark.nightly)
+     for each in TRAINED],
+)  # fmt: skip
+def test_a_compiled_model_has_the_gradients_that_it_has_on_the_cpu(name: str) -> None:
+    assert_gradients(made(name), [X])

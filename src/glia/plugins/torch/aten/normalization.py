@@ -12,7 +12,7 @@ from glia.base.dtype import S32
 from glia.graph.ir import TensorType
 from glia.plugins.hlo_module import HloValue
 from glia.plugins.hlo_writer import product
-from glia.plugins.torch.aten.operator_table import OperatorCall, lowers
+from glia.plugins.torch.aten.operator_table import OperatorCall, lowers, normalized
 from glia.plugins.torch.aten.reduce_scan_sort import mean, over_reduced
 
 aten = torch.ops.aten
@@ -104,6 +104,28 @@ def _layer_norm_backward(
     if wanted[2] and bias is not None:
         by_bias = at.convert(at.sum(grad, outer), bias.dtype)
     return by_x, by_weight, by_bias
+
+
+@lowers(aten._weight_norm_interface_backward.default)
+def _weight_norm_backward(
+    at: OperatorCall,
+    grad: HloValue,
+    direction: HloValue,
+    lengths: HloValue,
+    norms: HloValue,
+    dimension: int,
+) -> tuple[HloValue, ...]:
+    """The gradients of direction and lengths in direction / norms * lengths."""
+    wide, grad = at.wide(direction), at.wide(grad)
+    kept = normalized(dimension, wide.rank)
+    others = [d for d in range(wide.rank) if d != kept]
+    norms = at.reshape(at.convert(norms, wide.dtype), [wide.shape[kept]])
+    along = at.divide(at.sum(at.multiply(grad, wide), others), norms)
+    scales = at.divide(at.reshape(at.convert(lengths, wide.dtype), norms.shape), norms)
+    shares = over_reduced(at, at.divide(along, norms), wide, others)
+    across = at.subtract(grad, at.multiply(wide, shares))
+    by_direction = at.multiply(across, over_reduced(at, scales, wide, others))
+    return _as_declared(at, 0, by_direction, along)
 
 
 @lowers(aten.native_group_norm.default)

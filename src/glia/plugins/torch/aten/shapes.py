@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from glia.base.dtype import S32
+from glia.frontend.errors import UnsupportedOperator
 from glia.graph.ir import TensorType
 from glia.plugins.hlo_module import HloValue
 from glia.plugins.hlo_writer import Number, product
@@ -215,18 +216,74 @@ def _as_strided(
     stride: Sequence[int],
     offset: int | None = None,
 ) -> HloValue:
-    """Elements by their address in x, whose own strides say where its elements are."""
-    given = at.given[0]
-    offset = (0 if offset is None else offset) - given.storage_offset()
-    order = sorted(range(x.rank), key=lambda d: (-given.stride(d), d))
-    flat = at.reshape(at.transpose(x, order), [product(x.shape)])
-    addresses = np.full(tuple(size), offset, np.int64)
+    """Elements by their address in the memory that x lies in."""
+    if not product(size):
+        return at.splat(0, at.result)
+    flat = at.reshape(x, [product(x.shape)])
+    return at.gather(flat, _elements_at(at, size, stride, offset), [0], [])
+
+
+@lowers(aten.as_strided_scatter.default, torch.ops.prims.as_strided_scatter.default)
+def _as_strided_scatter(
+    at: OperatorCall,
+    x: HloValue,
+    source: HloValue,
+    size: Sequence[int],
+    stride: Sequence[int],
+    offset: int | None = None,
+) -> HloValue:
+    """x with other elements at addresses in the memory that it lies in."""
+    if not product(size):
+        return x
+    flat = at.reshape(x, [product(x.shape)])
+    places = _elements_at(at, size, stride, offset)
+    return at.reshape(at.scatter(flat, places, source, [0], []), x.shape)
+
+
+@lowers(aten.diagonal_scatter.default)
+def _diagonal_scatter(
+    at: OperatorCall,
+    x: HloValue,
+    source: HloValue,
+    offset: int = 0,
+    first: int = 0,
+    second: int = 1,
+) -> HloValue:
+    """x with another diagonal, which lies along the last dimension of source."""
+    if not product(source.shape):
+        return x
+    count = product(x.shape)
+    places = np.arange(count).reshape(x.shape).diagonal(offset, first, second)
+    indices = at.constant(places[..., None], S32)
+    return at.reshape(at.scatter(at.reshape(x, [count]), indices, source, [0], []), x.shape)
+
+
+def _elements_at(
+    at: OperatorCall, size: Sequence[int], stride: Sequence[int], offset: int | None
+) -> HloValue:
+    """The numbers, row by row, of the elements of the first argument that lie at addresses.
+
+    Raises UnsupportedOperator where one lies beside the argument: a graph has no memory around it.
+    """
+    x = at.given[0]
+    own = _addresses(x.shape, x.stride(), x.storage_offset()).ravel()
+    wanted = _addresses(size, stride, x.storage_offset() if offset is None else offset)
+    order = np.argsort(own, kind="stable")
+    places = np.searchsorted(own, wanted, sorter=order)
+    if (places == own.size).any() or (own[order[places]] != wanted).any():
+        form = "aten.as_strided of elements beside its tensor"
+        raise UnsupportedOperator(opcode=form, nearest="", loc=at.computation.loc)
+    return at.constant(order[places][..., None], S32)
+
+
+def _addresses(size: Sequence[int], stride: Sequence[int], offset: int) -> np.ndarray:
+    """The place in memory of each element of a strided tensor."""
+    found = np.full(tuple(size), offset, np.int64)
     for d, (extent, step) in enumerate(zip(size, stride, strict=True)):
         shape = [1] * len(size)
         shape[d] = extent
-        addresses += (np.arange(extent) * step).reshape(shape)
-    indices = at.constant(addresses[..., None], S32)
-    return at.gather(flat, indices, [0], [])
+        found += (np.arange(extent) * step).reshape(shape)
+    return found
 
 
 @lowers(aten.select_scatter.default)

@@ -15,12 +15,18 @@ from glia.plugins.pjrt.plugin_library import library
 from glia_dropin import xla_plugin
 from libneuronxla.libneuronpjrt_path import libneuronpjrt_path
 
+WAITED: list[object] = []  # what the stand-in of torch_xla was asked to wait for
+
 
 @pytest.fixture
 def importing(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """torch_xla as it is when it asks: its version is known, and little else."""
-    package = ModuleType("torch_xla")
+    package, library = ModuleType("torch_xla"), ModuleType("_XLAC")
+    library._run_cached_graph = lambda *graph: ["ran", *graph]  # type: ignore[attr-defined]
+    library._xla_wait_device_ops = WAITED.append  # type: ignore[attr-defined]
+    WAITED.clear()
     monkeypatch.setitem(sys.modules, "torch_xla", package)
+    monkeypatch.setitem(sys.modules, "_XLAC", library)
     monkeypatch.delenv("PJRT_DEVICE", raising=False)
     return package
 
@@ -47,6 +53,14 @@ def test_another_release_of_torch_xla_is_refused(
         libneuronxla.configure_environment()
     monkeypatch.setenv("PJRT_DEVICE", "CPU")
     libneuronxla.configure_environment()
+
+
+def test_graphs_start_when_nothing_runs_any_more(importing: ModuleType) -> None:
+    importing.__version__ = "2.9.0"  # type: ignore[attr-defined]
+    for _ in range(2):
+        libneuronxla.configure_environment()
+    assert sys.modules["_XLAC"]._run_cached_graph("hash", "inputs") == ["ran", "hash", "inputs"]
+    assert WAITED == [[]]
 
 
 def test_without_torch_xla_there_is_nothing_to_check(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
 import sys
+from types import ModuleType
+from typing import Any
 
 from glia.plugins.pjrt.errors import UnknownTorchXla
 from glia.plugins.pjrt.plugin_library import library_path
@@ -22,15 +25,35 @@ def libneuronpjrt_path() -> str:
 
 
 def configure_environment() -> None:
-    """Check that the torch_xla that is being imported is one that the plugin is written for.
+    """Prepare the torch_xla that is being imported, unless PJRT_DEVICE names another device.
 
-    Raises UnknownTorchXla where it would use the plugin: unless PJRT_DEVICE names another device.
+    Raises UnknownTorchXla for a release that the plugin is not written for.
     """
-    version = getattr(sys.modules.get("torch_xla"), "__version__", None)
-    if version is None or os.environ.get(DEVICE, "NEURON") != "NEURON":
+    torch_xla = sys.modules.get("torch_xla")
+    if torch_xla is None or os.environ.get(DEVICE, "NEURON") != "NEURON":
         return
+    version = str(torch_xla.__version__)
     if ".".join(version.split(".")[:2]) != TORCH_XLA:
         raise UnknownTorchXla(version=version, known=TORCH_XLA)
+    _start_graphs_after_others(sys.modules["_XLAC"])
+
+
+def _start_graphs_after_others(library: ModuleType) -> None:
+    """Have graphs of torch.compile start when nothing runs any more.
+
+    torch_xla waits for earlier programs there without letting go of the interpreter, which the
+    plugin runs them in; its function that only waits lets go.
+    """
+    start = library._run_cached_graph
+    if hasattr(start, "__wrapped__"):
+        return
+
+    @functools.wraps(start)
+    def run_cached_graph(*arguments: Any) -> Any:
+        library._xla_wait_device_ops([])
+        return start(*arguments)
+
+    library._run_cached_graph = run_cached_graph  # type: ignore[attr-defined]
 
 
 def init() -> None:

@@ -134,6 +134,9 @@ def _from_torch(value: Any) -> np.ndarray:
     if name is None:
         feature = f"a tensor of {value.dtype} (convert it, integers to torch.int32)"
         raise NotInNki(feature=feature)
+    if value.device.type not in ("cpu", "meta"):
+        feature = f"a tensor on the device {value.device} (call the kernel with tensor.cpu())"
+        raise NotInNki(feature=feature)
     try:
         if _is_extension_dtype(name):
             bits = getattr(sys.modules["torch"], _TORCH_BITS[value.element_size()])

@@ -11,15 +11,17 @@ MXNET_BIN := .venv-mxnet/bin
 MXNET_READY := .venv-mxnet/.ready
 OPTIMUM_BIN := .venv-optimum/bin
 OPTIMUM_READY := .venv-optimum/.ready
+TORCH_XLA_BIN := .venv-torch-xla/bin
+TORCH_XLA_READY := .venv-torch-xla/.ready
 
 # The executor multiplies one instruction's tiles at a time; more threads only wait for each other.
 export OPENBLAS_NUM_THREADS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-torch nightly-torch test-mpi nightly-optimum test-tensorflow test-mxnet nightly calibrate bench pages lint types clean
+.PHONY: help demo test test-torch nightly-torch test-mpi nightly-optimum nightly-torch-xla test-tensorflow test-mxnet nightly calibrate bench pages lint types clean
 
 help:  ## show this list
-	@sed -n 's/^\([a-z-]*\):.*## /\1 /p' Makefile | awk '{ n = $$1; $$1 = ""; printf "make %-15s %s\n", n, $$0 }'
+	@sed -n 's/^\([a-z-]*\):.*## /\1 /p' Makefile | awk '{ n = $$1; $$1 = ""; printf "make %-17s %s\n", n, $$0 }'
 
 demo: $(READY)  ## train, compile, run and explain a digits classifier; files go to demo-out/
 	$(BIN)/glia demo --output demo-out
@@ -36,6 +38,9 @@ nightly-torch: $(TORCH_READY)  ## the tests with PyTorch that take longer
 
 nightly-optimum: $(OPTIMUM_READY)  ## the tests with optimum-neuron, in an environment of their own
 	$(OPTIMUM_BIN)/python -m pytest tests/with_optimum
+
+nightly-torch-xla: $(TORCH_XLA_READY)  ## the tests with torch_xla, in an environment of their own (6 GB)
+	$(TORCH_XLA_BIN)/python -m pytest tests/with_torch_xla
 
 test-tensorflow: $(TENSORFLOW_READY)  ## the tests with TensorFlow, in an environment of their own
 	$(TENSORFLOW_BIN)/python -m pytest --numprocesses auto --dist worksteal tests/with_tensorflow
@@ -67,7 +72,7 @@ types: $(READY)  ## what mypy says of src/ and dropin/, in strict mode
 	$(BIN)/mypy
 
 clean:  ## remove everything the other targets made
-	rm -rf $(VENV) .venv-torch .venv-tensorflow .venv-mxnet .venv-optimum demo-out .pytest_cache .ruff_cache .mypy_cache .hypothesis build dist
+	rm -rf $(VENV) .venv-torch .venv-tensorflow .venv-mxnet .venv-optimum .venv-torch-xla demo-out .pytest_cache .ruff_cache .mypy_cache .hypothesis build dist
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(READY): requirements.lock pyproject.toml dropin/pyproject.toml
@@ -100,4 +105,11 @@ $(OPTIMUM_READY): requirements-optimum.lock pyproject.toml dropin/pyproject.toml
 	$(PYTHON) -m venv .venv-optimum
 	$(OPTIMUM_BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement requirements-optimum.lock
 	$(OPTIMUM_BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable . --editable dropin
+	@touch $@
+
+# All that is needed is in the list: torch itself asks for more libraries of CUDA than it loads
+$(TORCH_XLA_READY): requirements-torch-xla.lock pyproject.toml dropin/pyproject.toml
+	$(PYTHON) -m venv .venv-torch-xla
+	$(TORCH_XLA_BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement requirements-torch-xla.lock
+	$(TORCH_XLA_BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable . --editable dropin
 	@touch $@

@@ -33,7 +33,7 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
 
 
 # Tests that run in environments of their own
-ELSEWHERE = {"pytorch", "with_mxnet", "with_optimum", "with_tensorflow", "mpi"}
+ELSEWHERE = {"pytorch", "with_mxnet", "with_optimum", "with_tensorflow", "with_torch_xla", "mpi"}
 WORKERS_OUTPUT = "exercised"  # what a process of a parallel run tells the one that started it
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -31,6 +32,10 @@ def importing(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return package
 
 
+@pytest.mark.skipif(
+    (platform.system(), platform.machine()) != ("Linux", "x86_64"),
+    reason="this machine has no library",
+)
 def test_the_library_is_found_by_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     path = libneuronpjrt_path()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import platform
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,11 @@ from llvmlite import binding
 
 from glia.base.errors import InternalError
 from glia.base.machine_code.shared_object import shared_object
+
+pytestmark = pytest.mark.skipif(
+    (platform.system(), platform.machine()) != ("Linux", "x86_64"),
+    reason="the libraries are for another machine",
+)
 
 TRIPLE = "x86_64-unknown-linux-gnu"
 

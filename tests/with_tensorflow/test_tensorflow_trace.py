@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
 import sys
@@ -18,11 +19,20 @@ import tensorflow_neuronx
 from glia.base.errors import CompileError
 from glia.frontend.errors import UnsupportedOperator
 from glia.neff.package import Neff
-from glia.plugins.tensorflow.errors import DamagedModel, UntraceableFunction, WrongModelInputs
-from glia.plugins.tensorflow.forward_operator import NodeDescription, _forward
+from glia.plugins.tensorflow import forward_operator
+from glia.plugins.tensorflow.errors import (
+    DamagedModel,
+    NotReplicable,
+    UntraceableFunction,
+    WrongModelInputs,
+)
+from glia.plugins.tensorflow.forward_operator import NodeDescription, _forward, described
 from glia.plugins.tensorflow.tracing import function_to_hlo
 from glia.plugins.tensorflow.training import on_device
+from glia_dropin.tensorflow_tracing import auto_multicore_command
 from house.source import REPOSITORY
+
+tfn = importlib.import_module("tensorflow.neuron")  # which tensorflow_neuronx puts there
 
 X = tf.constant(np.linspace(-1, 1, 16, dtype=np.float32).reshape(2, 8))
 
@@ -205,3 +215,43 @@ def test_a_step_of_training_cannot_be_traced() -> None:
 def test_what_xla_refuses_has_a_code() -> None:
     with pytest.raises(CompileError, match="GLIA741"):
         on_device(tf.strings.as_string)(tf.constant(1.0))
+
+
+# --- several cores -------------------------------------------------------------------------------
+
+
+def test_cores_take_calls_of_a_replicated_model_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded: dict[Any, Any] = {}
+    monkeypatch.setattr(forward_operator, "_LOADED", loaded)
+    replicated = tfn.auto_multicore(tensorflow_neuronx.trace(model(), X), X, num_cores=3)
+    assert isinstance(replicated, keras.Model)
+    for _ in range(4):
+        close(replicated(X), model()(X))
+    assert sorted(core for _, core in loaded) == [0, 1, 2]
+    assert len({id(each) for each in loaded.values()}) == 3
+
+
+def test_a_saved_model_is_replicated_by_the_command(traced: Any, tmp_path: Path) -> None:
+    before, after = tmp_path / "one", tmp_path / "many"
+    tf.saved_model.save(traced, str(before))
+    words = [str(before), "--num_cores", "2", "--new_model_dir", str(after)]
+    assert auto_multicore_command(words) == 0
+    loaded = tf.saved_model.load(str(after))
+    close(loaded(X), model()(X))
+    assert [described(e.numpy()).cores for e in loaded.descriptions if e.numpy()] == [2]
+    assert [described(e.numpy()).cores for e in traced.descriptions if e.numpy()] == [1]
+
+
+@pytest.mark.parametrize("cores", [0, 999])
+def test_cores_that_there_are_not_are_refused(traced: Any, cores: int) -> None:
+    with pytest.raises(NotReplicable, match="the process sees"):
+        tfn.auto_multicore(traced, X, num_cores=cores)
+
+
+def test_a_model_that_is_not_traced_is_not_replicated(tmp_path: Path, capfd: Any) -> None:
+    with pytest.raises(NotReplicable, match="not a traced model"):
+        tfn.auto_multicore(model(), X, num_cores=2)
+    tf.saved_model.save(tf.Module(), str(tmp_path / "other"))
+    words = [str(tmp_path / "other"), "--num_cores", "2", "--new_model_dir", str(tmp_path / "to")]
+    assert auto_multicore_command(words) == 1
+    assert "GLIA744" in capfd.readouterr().err and not (tmp_path / "to").exists()

@@ -43,3 +43,17 @@ class DamagedModel(CompileError):
     code = "GLIA743"
     message = "the saved model cannot be used: {reason}"
     help = "copy the whole folder of the model again, or trace and save the function again"
+
+
+class NotReplicable(CompileError, ValueError):
+    """A model cannot be put on so many cores.
+
+    Cause: The process does not see as many cores, or the model is not one that trace has made.
+    Fix: Give a number of cores that there are, and a model that trace has returned, or that was
+        saved from one.
+    Example: tensorflow.neuron.auto_multicore(traced, x, num_cores=999)
+    """
+
+    code = "GLIA744"
+    message = "the model cannot be put on {cores} cores: {reason}"
+    help = "give a traced model, and as many cores as the process sees or fewer"

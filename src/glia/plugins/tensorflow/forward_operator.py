@@ -6,8 +6,9 @@ Its token is fixed, so that a process that loads a saved model finds it once thi
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -24,10 +25,14 @@ TOKEN = "glia_neuron_forward_v1"
 
 @dataclass(frozen=True)
 class NodeDescription:
-    """How a NEFF of a model is called, as JSON in its node."""
+    """How a NEFF of a model is called, as JSON in its node.
+
+    Each of `cores` has the model once, and they take calls in turn.
+    """
 
     digest: str
     takes_any_batch: bool = False
+    cores: int = 1
 
     def text(self) -> str:
         """The description as JSON."""
@@ -39,29 +44,39 @@ def digest_of(neff: bytes) -> str:
     return hashlib.sha256(neff).hexdigest()
 
 
-_LOADED: dict[str, Any] = {}  # models by digest
+_LOADED: dict[tuple[str, int], Any] = {}  # models by digest and core
+_TURNS: dict[str, Iterator[int]] = {}  # calls of a model that have begun, by digest
 
 
 def _loaded(description: NodeDescription, neff: np.ndarray) -> Any:
-    """The model of a NEFF; DamagedModel where it is not the one that is described."""
-    if description.digest not in _LOADED:
+    """The model of a NEFF on the core whose turn it is; DamagedModel where it is another NEFF."""
+    turn = next(_TURNS.setdefault(description.digest, itertools.count()))
+    key = description.digest, turn % description.cores
+    if key not in _LOADED:
         data = neff.tobytes()
         if digest_of(data) != description.digest:
             raise DamagedModel(reason="its NEFF is not the one that it was saved with")
-        _LOADED[description.digest] = glia.load(Neff.from_bytes(data))
-    return _LOADED[description.digest]
+        _LOADED[key] = glia.load(Neff.from_bytes(data))
+    return _LOADED[key]
 
 
 def _forward(text: bytes, neff: np.ndarray, *inputs: np.ndarray) -> list[np.ndarray]:
     """The results of a model's NEFF."""
-    try:
-        description = NodeDescription(**json.loads(text))
-    except (ValueError, TypeError) as problem:
-        raise DamagedModel(reason=f"its description is {text!r:.60}") from problem
-    model = _loaded(description, neff)
+    model = _loaded(description := described(text), neff)
     found: list[np.ndarray] = (
         in_chunks(model, inputs) if description.takes_any_batch else model(*inputs)
     )
+    return found
+
+
+def described(text: bytes) -> NodeDescription:
+    """The description that a node has; DamagedModel where it is none."""
+    try:
+        found = NodeDescription(**json.loads(text))
+        if found.cores < 1:
+            raise ValueError(found.cores)
+    except (ValueError, TypeError) as problem:
+        raise DamagedModel(reason=f"its description is {text!r:.60}") from problem
     return found
 
 
@@ -86,12 +101,14 @@ script_ops._py_funcs._funcs[TOKEN] = _forward  # as a token of its own making wo
 
 
 def forward(
-    description: NodeDescription, neff: Any, inputs: Sequence[Any], kinds: Sequence[tf.TensorSpec]
+    given: Sequence[Any], kinds: Sequence[tf.TensorSpec], *, takes_any_batch: bool
 ) -> list[Any]:
-    """The node that runs a NEFF, and the shapes of its results."""
-    given = [tf.constant(description.text()), neff, *inputs]
+    """The node that runs a NEFF, with the shapes of its results.
+
+    It is given a description's text, the NEFF and its inputs.
+    """
     found = tf.raw_ops.PyFunc(input=given, token=TOKEN, Tout=[each.dtype for each in kinds])
     for tensor, kind in zip(found, kinds, strict=True):
-        batch = None if description.takes_any_batch else kind.shape[0] if kind.shape else None
+        batch = None if takes_any_batch else kind.shape[0] if kind.shape else None
         tensor.set_shape([batch, *kind.shape[1:]] if kind.shape else [])
     return list(found)

@@ -40,6 +40,8 @@ class NeuronModel(keras.Model):  # type: ignore[misc]  # no types of Keras
         self._steps = tuple(steps)
         self._takes_any_batch = takes_any_batch
         self._specs = [tf.TensorSpec(each.shape, each.dtype) for each in graph.arguments]
+        texts = ["" if e.description is None else e.description.text() for e in steps]
+        self.descriptions = [_constant_variable(text) for text in texts]
         self._neffs = [_constant_variable(np.frombuffer(each.neff, np.uint8)) for each in steps]
         self._weights_outside = {
             name: _constant_variable(graph.values[name]) for name in _outside(graph, steps)
@@ -96,9 +98,10 @@ class NeuronModel(keras.Model):  # type: ignore[misc]  # no types of Keras
             given = [self._value(each, tensors) for each in step.graph.inputs]
             return step.graph.called(given, f"host{place}")
         outside = [each for each in step.graph.inputs if each.name not in step.inlined]
-        given = [self._value(each, tensors) for each in outside]
+        called = [self.descriptions[place].read_value(), self._neffs[place].read_value()]
+        called += [self._value(each, tensors) for each in outside]
         kinds = [tf.TensorSpec(each.shape, each.dtype) for each in step.graph.results]
-        return forward(step.description, self._neffs[place].read_value(), given, kinds)
+        return forward(called, kinds, takes_any_batch=step.description.takes_any_batch)
 
     def _value(self, tensor: Any, tensors: dict[str, Any]) -> Any:
         """A tensor from outside of a part: computed, a weight, or a value of a variable."""
@@ -116,7 +119,7 @@ class NeuronModel(keras.Model):  # type: ignore[misc]  # no types of Keras
         return children
 
 
-def _constant_variable(array: np.ndarray) -> tf.Variable:
+def _constant_variable(array: np.ndarray | str) -> tf.Variable:
     return tf.Variable(array, trainable=False)
 
 

@@ -122,3 +122,42 @@ def test_inputs_that_do_not_fit_are_refused() -> None:
         mx_neuron.compile(symbol, arguments, {}, {"data": 3})
     with pytest.raises(Exception, match="--tarket"):
         mx_neuron.compile(symbol, arguments, {}, {"data": X}, tarket="trn1")
+
+
+def trained_step(net: Any, loss_of: Any) -> float:
+    trainer = mxnet.gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.5})
+    with mxnet.autograd.record():
+        loss = loss_of(net)
+    loss.backward()
+    trainer.step(1)
+    return float(loss.asscalar())
+
+
+def test_a_block_is_trained_on_the_host_and_compiled_again() -> None:
+    mxnet.random.seed(0)
+    net = mxnet.gluon.nn.Dense(3, in_units=4)
+    net.initialize()
+    net.hybridize()
+
+    def loss_of(block: Any) -> Any:
+        return ((block(X) - 1) ** 2).mean()
+
+    losses = [trained_step(net, loss_of) for _ in range(10)]
+    compiled = mx_neuron.compile(net, inputs={"data": X})
+    assert losses[-1] < losses[0] / 2
+    assert float(loss_of(compiled).asscalar()) < losses[-1]
+
+
+def test_a_gradient_of_a_compiled_block_is_refused(capfd: pytest.CaptureFixture[str]) -> None:
+    net = mxnet.gluon.nn.Dense(3, in_units=4)
+    net.initialize()
+    net.hybridize()
+    compiled = mx_neuron.compile(net, inputs={"data": X})
+    x = X.copy()
+    x.attach_grad()
+    with pytest.raises(mxnet.MXNetError):
+        with mxnet.autograd.record():
+            loss = compiled(x).sum()
+        loss.backward()
+        x.grad.wait_to_read()
+    assert "GLIA736" in capfd.readouterr().out

@@ -69,3 +69,16 @@ class UnusableSubgraph(CompileError):
     code = "GLIA735"
     message = "the compiled part {name} cannot be used: {reason}"
     help = "compile the model again, and save symbol and parameters together"
+
+
+class CompiledForInference(CompileError):
+    """A gradient was asked of a compiled model of MXNet.
+
+    Cause: Models are compiled with the values that their parameters have, forward only.
+    Fix: Train the block or symbol that was compiled, on the host, and compile it again.
+    Example: loss.backward() where loss is of a block that mx_neuron.compile returned
+    """
+
+    code = "GLIA736"
+    message = "the compiled part of {inputs} inputs has no gradient: it is for inference"
+    help = "train the block or symbol that was compiled, and compile it again"

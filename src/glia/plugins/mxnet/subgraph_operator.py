@@ -8,6 +8,7 @@ from typing import Any
 import mxnet
 
 from glia.base.dtype import U8
+from glia.plugins.mxnet.errors import CompiledForInference
 from glia.plugins.mxnet.subgraphs import NEFF, SUBGRAPH, Subgraph, parse_types
 
 
@@ -25,6 +26,10 @@ class _BoundSubgraph(mxnet.operator.CustomOp):  # type: ignore[misc]  # no types
         *given, neff = (each.asnumpy() for each in in_data)
         for place, array in enumerate(self.subgraph(given, neff)):
             self.assign(out_data[place], req[place], mxnet.nd.array(array, dtype=array.dtype))
+
+    def backward(self, **_: Any) -> None:
+        """CompiledForInference, which MXNet prints, and raises an MXNetError."""
+        raise CompiledForInference(inputs=len(self.subgraph.inputs))
 
 
 @mxnet.operator.register(SUBGRAPH)

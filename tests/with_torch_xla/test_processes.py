@@ -11,19 +11,6 @@ import torch
 import torch_xla
 from torch_xla.experimental.stablehlo_custom_call import stablehlo_custom_call
 
-from glia import nki
-from glia.nki import language as nl
-from glia.nki.names.errors import NotInNki
-
-
-@nki.jit
-def copied(x):  # type: ignore[no-untyped-def]
-    """The elements of x."""
-    result = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-    nl.store(result, nl.load(x))
-    return result
-
-
 TRAIN = """
 import torch, torch_xla
 device = torch_xla.device()
@@ -111,11 +98,6 @@ def test_what_is_wrong_has_a_code(script: str, environment: dict[str, str], said
     found = run(script, **environment)
     assert found.returncode == 1
     assert said in found.stderr
-
-
-def test_a_kernel_is_not_called_with_tensors_of_torch_xla() -> None:
-    with pytest.raises(NotInNki, match=r"a tensor on the device xla:0"):
-        copied(torch.ones(4, 4).to(torch_xla.device()))
 
 
 def test_what_the_compiler_refuses_is_an_error_and_leaves_the_device_usable() -> None:

@@ -18,6 +18,7 @@ from glia.machine.ir import Program
 from glia.neff.package import Neff
 
 VERSION = 1
+RAW_CONFIG = 2  # the version of the custom-call interface whose config is the string itself
 MAXIMUM_CONFIG_BYTES = 1 << 28
 
 

@@ -35,7 +35,7 @@ def framework_call(kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     """The framework's own way to call a kernel with these arguments; None for plain arrays.
 
     It applies where JAX traces a function, and to PyTorch tensors without contents, with
-    gradients or on the device neuron.
+    gradients, on the device neuron or on one of torch_xla.
     """
     given = list(leaves([args, kwargs]))
     if any(_is_traced(each) for each in given):
@@ -54,7 +54,7 @@ def _needs_torch_operation(value: Any) -> bool:
     if framework_of(value) != "torch":
         return False
     asks = value.requires_grad and sys.modules["torch"].is_grad_enabled()
-    return asks or is_empty(value) or is_on_neuron(value)
+    return asks or is_empty(value) or is_on_neuron(value) or is_of_torch_xla(value)
 
 
 def is_empty(tensor: Any) -> bool:
@@ -65,6 +65,11 @@ def is_empty(tensor: Any) -> bool:
 def is_on_neuron(tensor: Any) -> bool:
     """Whether a tensor of PyTorch is on the device neuron."""
     return bool(tensor.device.type == "neuron")
+
+
+def is_of_torch_xla(tensor: Any) -> bool:
+    """Whether a tensor of PyTorch is on a device of torch_xla."""
+    return bool(tensor.device.type == "xla")
 
 
 def outside_torch_compile(function: Function) -> Function:

@@ -21,7 +21,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from glia.arch import Target, get_target
-from glia.custom_call.backend_config import write_kernel
+from glia.custom_call.backend_config import RAW_CONFIG, write_kernel
 from glia.frontend.hlo_import.custom_calls import COMPOSITE
 from glia.graph.ops.control import KERNEL
 from glia.machine.ir import Program
@@ -35,7 +35,6 @@ from glia.nki.run.trace import Traced
 from glia.runtime.model import Model, load
 
 MAX_TRACED_KERNELS = 256  # cached by arguments, least recently used evicted
-_RAW_CONFIG = 2  # the version of the custom-call interface whose config is the string itself
 
 
 class Kernel(Protocol):
@@ -166,7 +165,7 @@ def _for_device(*operands: Any, kernel: TracedKernel) -> Sequence[Any]:
     called = jax.ffi.ffi_call(
         KERNEL,
         kernel.results,
-        custom_call_api_version=_RAW_CONFIG,
+        custom_call_api_version=RAW_CONFIG,
         legacy_backend_config=kernel.config,
     )
     results: Sequence[Any] = called(*operands)

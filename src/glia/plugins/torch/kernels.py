@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +11,8 @@ import numpy as np
 import torch
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
-from glia.custom_call.backend_config import write_kernel
+from glia.custom_call.backend_config import RAW_CONFIG, write_kernel
+from glia.graph.ops.control import KERNEL
 from glia.machine.ir import Binding
 from glia.neff.package import Neff
 from glia.nki.names.dtypes import DTYPES, dtype_name
@@ -19,6 +21,7 @@ from glia.nki.names.targets import model_target, platform_target
 from glia.nki.run.frameworks import (
     framework_of,
     is_empty,
+    is_of_torch_xla,
     leaves,
     map_leaves,
     torch_dtype,
@@ -57,16 +60,21 @@ def nki_op(name: str, function: Callable[..., Any] | None = None, /, **options: 
 def call(kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The results of a kernel; without contents where an argument has none.
 
-    They are on the device of the arguments, whose memory the kernel reads and writes, and join the
-    autograd graph of these, so that a gradient through the kernel raises NoDerivative. MixedDevices
-    for arguments on several devices.
+    They are on the device of the arguments, whose memory the kernel reads and writes; with
+    arguments of torch_xla the kernel becomes part of the program. They join the autograd graph of
+    the arguments, so that a gradient through the kernel raises NoDerivative. MixedDevices for
+    arguments on several devices.
     """
     given = [each for each in leaves([args, kwargs]) if framework_of(each) == "torch"]
     if any(is_empty(each) for each in given):
         return _without_contents(kernel, args, kwargs, given[0].device)
     check_devices(kernel.__name__, given)
-    args, kwargs = _tensors_mapped([args, kwargs], host_contents)
-    returned = kernel(*args, **kwargs)
+    if any(is_of_torch_xla(each) for each in given):
+        detached = _tensors_mapped([args, kwargs], torch.Tensor.detach)
+        returned = _in_a_graph(kernel, *detached)
+    else:
+        args, kwargs = _tensors_mapped([args, kwargs], host_contents)
+        returned = kernel(*args, **kwargs)
     core = next((each.device.index or 0 for each in given if is_on_device(each)), None)
     results = flatten_outputs(returned, wrote=True)
     if core is not None:
@@ -144,6 +152,20 @@ def _described(operands: list[torch.Tensor], config: str, results: str) -> list[
 
 
 torch.library.register_fake("glia::nki_kernel", _described, lib=LIBRARY)
+
+
+def _by_torch_xla(operands: list[torch.Tensor], config: str, results: str) -> list[torch.Tensor]:
+    """The results of a kernel in the program that torch_xla collects, as a call of the kernel."""
+    library = importlib.import_module("_XLAC")
+    kinds = json.loads(results)
+    shapes, dtypes = [shape for shape, _ in kinds], [torch_dtype(name) for _, name in kinds]
+    made: list[torch.Tensor] = library._xla_custom_call(
+        operands, KERNEL, shapes, dtypes, False, config, RAW_CONFIG, {}
+    )
+    return made
+
+
+LIBRARY.impl("nki_kernel", _by_torch_xla, "XLA")
 
 
 def _zeros(tensor: torch.Tensor) -> np.ndarray:

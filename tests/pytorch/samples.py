@@ -26,9 +26,13 @@ Tensors = Sequence[torch.Tensor]
 
 
 def traced(function: Callable[..., Any], tensors: Tensors) -> torch.fx.GraphModule:
-    """The ATen graph of a function of tensors."""
+    """The ATen graph of a function of tensors, without what it writes to these."""
     plain = torch.func.functionalize(function, remove="mutations")
     graph = make_fx(plain, decomposition_table=decompositions(), tracing_mode="fake")(*tensors)
+    for node in graph.graph.find_nodes(op="call_function", target=torch.ops.aten.copy_.default):
+        if node.args[0].op == "placeholder":
+            node.replace_all_uses_with(node.args[1])
+            graph.graph.erase_node(node)
     graph.graph.eliminate_dead_code()
     return graph
 

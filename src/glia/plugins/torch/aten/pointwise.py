@@ -367,6 +367,12 @@ def _relu(at: OperatorCall, x: HloValue) -> HloValue:
     return at.binary("maximum", x, at.filled_like(0, x))
 
 
+@lowers(aten.hardshrink_backward.default, aten.softshrink_backward.default)
+def _shrink_backward(at: OperatorCall, grad: HloValue, x: HloValue, limit: Number) -> HloValue:
+    inside = at.compare_to("LE", at.unary("abs", x), limit)
+    return at.finished(at.select(inside, at.filled_like(0, grad), grad))
+
+
 @lowers(aten.leaky_relu.default)
 def _leaky_relu(at: OperatorCall, x: HloValue, slope: Number = 0.01) -> HloValue:
     wide = at.wide(x)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,20 @@ from glia.frontend.errors import UnsupportedOperator
 from glia.graph.ir import TensorType
 from glia.plugins.hlo_module import HloValue
 from glia.plugins.hlo_writer import HloWriter, Window, product
-from glia.plugins.torch.aten.operator_table import OperatorCall, lowers, per_dimension
+from glia.plugins.torch.aten.operator_table import Lowering, OperatorCall, lowers, per_dimension
 
 aten = torch.ops.aten
+
+
+def _lowers_by_rank(operators: Mapping[int, Any]) -> Callable[[Lowering], Lowering]:
+    """Enter a function for operators on images of so many dimensions, which it is given."""
+
+    def register(function: Lowering) -> Lowering:
+        for rank, operator in operators.items():
+            lowers(operator)(functools.partial(function, rank=rank))
+        return function
+
+    return register
 
 
 def _window(
@@ -95,8 +107,11 @@ def _max_pool(
     return values, at.convert(found[1], S64)
 
 
-@lowers(aten.max_pool2d_with_indices_backward.default)
-def _max_pool2d_backward(
+@_lowers_by_rank({
+    2: aten.max_pool2d_with_indices_backward.default,
+    3: aten.max_pool3d_with_indices_backward.default,
+})  # fmt: skip
+def _max_pool_backward(
     at: OperatorCall,
     grad: HloValue,
     x: HloValue,
@@ -106,13 +121,15 @@ def _max_pool2d_backward(
     dilation: Sequence[int] | int,
     ceil_mode: bool,
     indices: HloValue,
+    *,
+    rank: int,
 ) -> HloValue:
     """Each gradient added where the greatest element of its window was."""
-    *outer, rows, columns = x.shape
-    count, found = product(outer), product(grad.shape[-2:])
+    lead = x.rank - rank
+    count, found = product(x.shape[:lead]), product(grad.shape[lead:])
     flat = at.reshape(at.wide(grad), (count, found))
     places = at.reshape(at.convert(indices, S32), (count, found, 1))
-    zeros = at.splat(0, TensorType(flat.dtype, (count, rows * columns)))
+    zeros = at.splat(0, TensorType(flat.dtype, (count, product(x.shape[lead:]))))
     put = at.scatter(zeros, places, flat, [1], [], "add", batch=[0])
     return at.finished(put)
 
@@ -195,8 +212,8 @@ def _window_counts(
     return counts
 
 
-@lowers(aten.avg_pool2d_backward.default)
-def _avg_pool2d_backward(
+@_lowers_by_rank({2: aten.avg_pool2d_backward.default, 3: aten.avg_pool3d_backward.default})
+def _avg_pool_backward(
     at: OperatorCall,
     grad: HloValue,
     x: HloValue,
@@ -206,13 +223,15 @@ def _avg_pool2d_backward(
     ceil_mode: bool,
     count_padding: bool,
     divisor: int | None,
+    *,
+    rank: int,
 ) -> HloValue:
     """Each gradient, divided by its window's count, added to all elements of the window."""
-    window = _window(x, 2, size, stride, padding, 1, grad.shape)
+    window = _window(x, rank, size, stride, padding, 1, grad.shape)
     wide = at.wide(grad)
-    lead = x.rank - 2
-    counts = at.constant(_window_counts(x, 2, window, count_padding, divisor), wide.dtype)
-    shares = at.divide(wide, at.broadcast(counts, wide.shape, [lead, lead + 1]))
+    lead = x.rank - rank
+    counts = at.constant(_window_counts(x, rank, window, count_padding, divisor), wide.dtype)
+    shares = at.divide(wide, at.broadcast(counts, wide.shape, list(range(lead, x.rank))))
     low, high, interior = [0] * x.rank, [0] * x.rank, [0] * x.rank
     for d in range(lead, x.rank):
         interior[d] = window.stride[d] - 1
@@ -307,9 +326,32 @@ def _adaptive_avg_pool(at: OperatorCall, x: HloValue, size: Sequence[int]) -> Hl
     return _along_dimensions(at, x, _adaptive(spatial, size))
 
 
-@lowers(aten._adaptive_avg_pool2d_backward.default)
-def _adaptive_avg_pool2d_backward(at: OperatorCall, grad: HloValue, x: HloValue) -> HloValue:
-    matrices = _adaptive(x.shape[-2:], grad.shape[-2:])
+@_lowers_by_rank({
+    2: aten._adaptive_avg_pool2d_backward.default, 3: aten._adaptive_avg_pool3d_backward.default
+})  # fmt: skip
+def _adaptive_avg_pool_backward(
+    at: OperatorCall, grad: HloValue, x: HloValue, *, rank: int
+) -> HloValue:
+    matrices = _adaptive(x.shape[-rank:], grad.shape[-rank:])
+    return _along_dimensions(at, grad, matrices, transposed=True)
+
+
+@lowers(
+    aten.replication_pad1d_backward.default,
+    aten.replication_pad2d_backward.default,
+    aten.replication_pad3d_backward.default,
+)
+def _replication_pad_backward(
+    at: OperatorCall, grad: HloValue, x: HloValue, padding: Sequence[int]
+) -> HloValue:
+    """The gradients of an element's copies, added up; padding begins with the last dimension."""
+    lead = x.rank - len(padding) // 2
+    lows = list(padding[::2])[::-1]
+    geometry = zip(x.shape[lead:], grad.shape[lead:], lows, strict=True)
+    matrices = [
+        np.eye(extent, dtype=np.float32)[np.clip(np.arange(size) - low, 0, extent - 1)]
+        for extent, size, low in geometry
+    ]
     return _along_dimensions(at, grad, matrices, transposed=True)
 
 
@@ -335,6 +377,11 @@ def _linear(extent: int, size: int, scale: float | None, align_corners: bool) ->
     identity = np.eye(extent)
     matrix: np.ndarray = identity[low] * (1 - share) + identity[high] * share
     return matrix.astype(np.float32)
+
+
+def _padded(scales: Sequence[float | None], rank: int) -> Sequence[float | None]:
+    """Scales of all dimensions, of which a call leaves out those that are none."""
+    return [*scales, *[None] * (rank - len(scales))]
 
 
 def _scales(scales: Sequence[float] | None, rank: int) -> Sequence[float | None]:
@@ -368,30 +415,36 @@ def _upsample_linear(
     return _along_dimensions(at, x, [_linear(*each, align_corners) for each in given])
 
 
-@lowers(aten.upsample_nearest2d_backward.default)
-def _upsample_nearest2d_backward(
+@lowers(
+    aten.upsample_nearest1d_backward.default,
+    aten.upsample_nearest2d_backward.default,
+    aten.upsample_nearest3d_backward.default,
+)
+def _upsample_nearest_backward(
     at: OperatorCall,
     grad: HloValue,
     size: Sequence[int],
     given: Sequence[int],
-    scale_rows: float | None = None,
-    scale_columns: float | None = None,
+    *scales: float | None,
 ) -> HloValue:
-    pairs = zip(given[2:], size, (scale_rows, scale_columns), strict=True)
+    pairs = zip(given[2:], size, _padded(scales, len(size)), strict=True)
     return _along_dimensions(at, grad, [_nearest(*each) for each in pairs], transposed=True)
 
 
-@lowers(aten.upsample_bilinear2d_backward.default)
-def _upsample_bilinear2d_backward(
+@lowers(
+    aten.upsample_bilinear2d_backward.default,
+    aten.upsample_linear1d_backward.default,
+    aten.upsample_trilinear3d_backward.default,
+)
+def _upsample_linear_backward(
     at: OperatorCall,
     grad: HloValue,
     size: Sequence[int],
     given: Sequence[int],
     align_corners: bool,
-    scale_rows: float | None = None,
-    scale_columns: float | None = None,
+    *scales: float | None,
 ) -> HloValue:
-    pairs = zip(given[2:], size, (scale_rows, scale_columns), strict=True)
+    pairs = zip(given[2:], size, _padded(scales, len(size)), strict=True)
     matrices = [_linear(*each, align_corners) for each in pairs]
     return _along_dimensions(at, grad, matrices, transposed=True)
 

@@ -137,16 +137,24 @@ def test_an_operator_computes_what_pytorch_computes(name: str) -> None:
                 assert_close(found, expected)
 
 
+def gradients(name: str) -> Iterator[tuple[Sample, Any]]:
+    """The gradient of an operator's first sample with what PyTorch computes for it."""
+    if OPERATORS[name].supports_autograd:
+        for sample, _ in chosen(name, torch.float32, 1):
+            gradient = sample.gradient()
+            expected = gradient.expected() if gradient else None
+            if gradient and expected:
+                yield gradient, expected
+
+
 DIFFERENTIABLE = [name for name, each in OPERATORS.items() if each.supports_autograd]
 
 
 @pytest.mark.parametrize("name", in_part(DIFFERENTIABLE))
 def test_a_gradient_is_what_pytorch_computes(name: str) -> None:
-    for sample, _ in chosen(name, torch.float32, 1):
-        gradient = sample.gradient()
-        expected = gradient.expected() if gradient else None
-        program = program_of(gradient) if gradient and expected else None
-        if gradient and expected and program and not program.is_random:
+    for gradient, expected in gradients(name):
+        program = program_of(gradient)
+        if program and not program.is_random:
             assert_close(evaluated(program, gradient.tensors), expected)
 
 
@@ -263,13 +271,11 @@ def test_a_core_operator_called_as_it_is_computes_what_pytorch_computes(operator
 @pytest.mark.nightly
 def test_each_core_operator_is_called_by_a_sample_or_as_it_is() -> None:
     called = {str(each) for each in CALLS} | RANDOM
-    for name, operator in OPERATORS.items():
-        for dtype, count in SAMPLES.items():
-            for sample, _ in chosen(name, dtype, count):
-                gradient = sample.gradient() if operator.supports_autograd else None
-                for each in filter(None, (sample, gradient)):
-                    with contextlib.suppress(*UNTRACEABLE):
-                        called |= targets(traced(each.function, each.tensors))
+    for name in OPERATORS:
+        runs = [each for dtype, count in SAMPLES.items() for each in chosen(name, dtype, count)]
+        for sample, _ in [*runs, *gradients(name)]:
+            with contextlib.suppress(*UNTRACEABLE):
+                called |= targets(traced(sample.function, sample.tensors))
     core = {str(each) for each in core_operators()}
     assert core - called - NOT_IN_THE_TABLE.keys() == set()
 

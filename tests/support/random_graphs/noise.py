@@ -132,7 +132,12 @@ def _evaluate(graph: Graph, arrays: Sequence[Array], directions: _Directions) ->
 def _leaves_roundings_out(node: Node) -> bool:
     """Whether a chain of bfloat16 begins, goes on or ends here: a float32 is rounded or read."""
     if isinstance(node, ops.Convert):
-        return {node.dtype, node.x.dtype} == {BF16, F32} and not isinstance(node.x, ops.Constant)
+        is_constant = isinstance(node.x, ops.Constant)
+        return not is_constant and (
+            node.x.dtype is BF16 or (node.x.dtype, node.dtype) == (F32, BF16)
+        )
+    if isinstance(node, ops.Dot):
+        return node.dtype is BF16
     is_map = isinstance(node, ops.Map) and node.function != "select"
     return (is_map or isinstance(node, _VIEWS)) and {node.dtype, *_dtypes(node)} == {BF16}
 
@@ -142,9 +147,13 @@ def _dtypes(node: Node) -> set[DType]:
 
 
 def _in_float32(node: Node, operands: list[Any]) -> Any:
-    """The value of a node on floats that are not rounded to bfloat16."""
+    """The value of a node on floats that are not rounded to bfloat16, as its result is not."""
     wide = [np.asarray(each).astype(np.float32) for each in operands]
-    return wide[0] if isinstance(node, ops.Convert) else np.asarray(node.compute(*wide))
+    if isinstance(node, ops.Convert) and node.dtype is BF16:
+        return wide[0]
+    if isinstance(node, ops.Dot):
+        node = dataclasses.replace(node, result_dtype=F32)
+    return np.asarray(node.compute(*wide))
 
 
 def _disturbed(node: Node, operands: list[Any], directions: _Directions) -> Any:
@@ -164,6 +173,9 @@ def _disturbed(node: Node, operands: list[Any], directions: _Directions) -> Any:
     if isinstance(node, ops.Reduce) and ops.monoid(node.body) == "multiply":
         operands = [_ordered(operands[0], node.dimensions, directions), operands[1]]
     value = node.compute(*operands)
+    if isinstance(node, (ops.Dot, ops.Convolution)) and directions.common:
+        value = np.where(_overflows(node, operands, value), directions.common * np.inf, value)
+        value = value.astype(node.dtype.numpy)
     if isinstance(value, tuple) or not relative_error(node.dtype) or _is_exact(node):
         return value
     size = np.abs(_wide(value))
@@ -188,6 +200,19 @@ def _may_be_left_out(node: Node, operands: list[Any]) -> bool:
     if not isinstance(node, ops.Convert) or isinstance(node.x, ops.Constant):
         return False
     return node.dtype is BF16 and operands[0].dtype in (np.float32, np.float64)
+
+
+def _overflows(node: ops.Dot | ops.Convolution, operands: list[Any], value: Array) -> Array:
+    """Which sums are infinite or none for finite terms that leave the range.
+
+    Where they do, and whether they do, depends on the order and on the range of what is between.
+    """
+    if not relative_error(node.dtype) or np.isfinite(_wide(value)).all():
+        return np.zeros(value.shape, bool)
+    finite = [np.where(np.isfinite(_wide(each)), _wide(_magnitude(each)), 0) for each in operands]
+    terms = [each.astype(own.dtype) for each, own in zip(finite, operands, strict=True)]
+    with np.errstate(all="ignore"):
+        return ~np.isfinite(_wide(value)) & ~np.isfinite(_wide(node.compute(*terms)))
 
 
 def _sum_rounded_once(node: ops.Scatter | ops.SelectAndScatter, operands: list[Any]) -> Any:

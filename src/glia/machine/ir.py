@@ -23,7 +23,8 @@ class Loop:
 
     With `is_fixed`, and one trip, it holds what was written by hand: passes leave order, engines
     and tiles alone, and the scheduler puts the body in the loop's place. With `copies`, so
-    many iterations, at most, have tiles of their own, in `room` bytes per partition of SBUF.
+    many iterations, at most, have tiles of their own, in `room` bytes per partition of SBUF; once
+    they have them, `room` is for all tiles that the body accesses.
     """
 
     variable: str

@@ -75,6 +75,29 @@ def test_any_number_of_trips_and_copies(inner: int, room: int) -> None:
         np.testing.assert_allclose(found, wanted, 1e-5, err_msg=f"{trips} trips, {copies} copies")
 
 
+def _order_beside(columns: int) -> list[str]:
+    """The order of a loop's body that multiplies rows by a tile of so many columns around it."""
+    b = ProgramBuilder("table", target="trn2")
+    x, y = b.input("x", (32 * 12, COLUMNS)), b.output("y", (32 * 12, COLUMNS))
+    table, part, out = b.sbuf((32, columns)), b.sbuf((32, COLUMNS)), b.sbuf((32, COLUMNS))
+    b.dma_copy(table, b.input("table", (32, columns)))
+    with b.loop(12) as i:
+        b.dma_copy(part, x[ds(32 * i, 32)])
+        b.tensor_tensor(out, part, table[:, ds(0, COLUMNS)], op="multiply")
+        b.dma_copy(y[ds(32 * i, 32)], out)
+    plain = replace(b.finish(), addresses={})
+    *first, loop = plain.body
+    assert isinstance(loop, Loop)
+    program = replace(plain, body=(*first, replace(loop, copies=4, room=2048)))
+    options = CompileOptions(target="trn2", optlevel=2)
+    made = schedule(double_buffer(program, options), options)
+    return [str(each.dst.tile.name) for each in made.instructions()]
+
+
+def test_what_lies_around_a_loop_takes_none_of_its_room() -> None:
+    assert _order_beside(COLUMNS) == _order_beside(1024 * COLUMNS)
+
+
 @given(
     st.lists(st.tuples(st.integers(0, 4), st.integers(1, 64)), min_size=1, max_size=8),
     st.integers(1, 8),

@@ -7,10 +7,12 @@ from collections.abc import Container, Iterable, Mapping, MutableMapping, Sequen
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from glia.arch import Arch
 from glia.base.affine import Affine
 from glia.isa.operand import Memory, Tile
 from glia.machine.instruction_rewriting import control_variables, rename_block, substitute
 from glia.machine.ir import Loop, Statement, walk
+from glia.machine.passes.on_chip_space import occupied_bytes
 
 if TYPE_CHECKING:
     from glia.machine.overlap.overlap_plan import OverlapPlan
@@ -58,6 +60,15 @@ class LoopCopier:
             pattern.tile.name for instruction in walk(body) for pattern in instruction.patterns()
         )
         return LoopCopier(self.variable, body, uses, tiles)
+
+    def room_with_outside(self, room: int, arch: Arch) -> int:
+        """Bytes per partition of SBUF for all that the body accesses; 0 where that is not known.
+
+        `room` is what there is for tiles that are private to an iteration.
+        """
+        outside = (self.tiles[name] for name in self.inside.keys() - {*self.private})
+        sbuf = (occupied_bytes(tile, arch) for tile in outside if tile.memory is Memory.SBUF)
+        return room + sum(sbuf) if room else 0
 
     def private_bytes(self, memory: Memory) -> int:
         """Bytes per partition of the tiles private to one copy."""

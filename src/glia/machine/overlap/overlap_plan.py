@@ -79,7 +79,8 @@ class OverlapPlanner:
         key = structure.key, private, loop.trips, loop.room, most, instructions, may_be_whole
         if key not in self._known:
             search = _Search(loop, self.scheduler, instructions, may_be_whole=may_be_whole)
-            with self.scheduler.in_room(loop.room):
+            room = copier.room_with_outside(loop.room, self.scheduler.arch)
+            with self.scheduler.in_room(room):
                 search.run(copier, bodies, most)
             self._known[key] = search.best, structure
         found, its_structure = self._known[key]

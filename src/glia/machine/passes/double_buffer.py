@@ -126,7 +126,7 @@ class _Unroller:
         sets = self._maximum_sets(copier)
         if is_short or count <= most:
             return copier.copies(range(loop.trips), sets)
-        return self._unroll_partially(loop, copier, sets)
+        return self._unroll_partially(self._with_outside(loop, copier), copier, sets)
 
     def _body(self, loop: Loop, most: int) -> tuple[tuple[Statement, ...], set[str]]:
         """(a loop's body, unrolled, the tiles in SBUF that the loops with copies in it write)."""
@@ -162,7 +162,11 @@ class _Unroller:
         instructions = self.limits.instructions
         is_whole = may_be_whole and loop.trips * len(copier.body) <= instructions
         plan = self.planner.plan(loop, copier, most, instructions, may_be_whole=is_whole)
-        return plan.copier.steps(loop, plan) if plan else []
+        return plan.copier.steps(self._with_outside(loop, copier), plan) if plan else []
+
+    def _with_outside(self, loop: Loop, copier: LoopCopier) -> Loop:
+        """The loop with room for all that it accesses, as its body is ordered in."""
+        return replace(loop, room=copier.room_with_outside(loop.room, self.planner.scheduler.arch))
 
     def _maximum_sets(self, copier: LoopCopier) -> int:
         """The number of sets of private tiles that fit in memory; at least 1."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from bisect import insort
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from bisect import bisect_left, insort
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from glia.arch import Arch
 from glia.base.errors import CompileError
@@ -15,8 +15,10 @@ from glia.machine.passes.lifetimes import Lifetime
 
 ON_CHIP_ALIGNMENT = 32
 ON_CHIP = (Memory.SBUF, Memory.PSUM)
+DISTANCES = (64, 256, 1024)  # instructions, from where a tile finds no gap
 SHOWN_TILES = 5  # in the error
 LineOf = Callable[[str], Loc]  # of a tile, by its name
+Placeable = Sequence[tuple[Tile, Lifetime]]  # in the order of their first use
 FOREVER = 1 << 62  # a position after every instruction
 
 
@@ -68,14 +70,14 @@ def occupied_bytes(tile: Tile, arch: Arch) -> int:
 class OnChipSpace:
     """The allocator of one on-chip memory; tiles come in order of their first use.
 
-    Next-fit, so that addresses are reused late and engines rarely wait, or first-fit, which leaves
-    fewer gaps.
+    Next-fit, so that addresses are reused late and engines rarely wait, or first-fit for the tiles
+    in `first_fit`, which leaves fewer gaps.
     """
 
     memory: Memory
     capacity: int
     bank: int = 0  # a tile must not cross a multiple of this; 0 for no banks
-    is_next_fit: bool = True
+    first_fit: Container[str] = ()
     # (start, end, last use, tile), in order
     active: list[tuple[int, int, int, str]] = field(default_factory=list)
     cursor: int = 0
@@ -84,14 +86,15 @@ class OnChipSpace:
         """The address of a tile."""
         self.active = [entry for entry in self.active if entry[2] >= lifetime.first]
         bytes_needed = round_up(tile.bytes_per_partition, ON_CHIP_ALIGNMENT)
-        address = self._find_gap(bytes_needed, self.cursor)
+        is_next_fit = tile.name not in self.first_fit
+        address = self._find_gap(bytes_needed, self.cursor if is_next_fit else 0)
         if address is None:
             address = self._find_gap(bytes_needed, 0)
         if address is None:
             live = {name: end - start for start, end, _, name in self.active}
             return UnplacedTile(tile, self.capacity, live)
         insort(self.active, (address, address + bytes_needed, lifetime.last, tile.name))
-        if self.is_next_fit:
+        if is_next_fit:
             self.cursor = address + bytes_needed
         return address
 
@@ -117,7 +120,7 @@ class OnChipSpace:
 
 def assign_addresses(
     tiles: Iterable[tuple[Tile, Lifetime]],
-    fixed: Iterable[tuple[Tile, int]],
+    fixed: Sequence[tuple[Tile, int]],
     capacities: Mapping[Memory, int],
     arch: Arch,
 ) -> tuple[dict[str, int], list[UnplacedTile]]:
@@ -127,24 +130,61 @@ def assign_addresses(
     that one call finds every place where the program needs too much.
     """
     ordered = sorted(tiles, key=lambda each: (each[1].first, each[0].name))
-    reserved = [*fixed]
     addresses: dict[str, int] = {}
     overflows: list[UnplacedTile] = []
     for memory in ON_CHIP:
-        own = [each for each in ordered if each[0].memory is memory]
-        for is_next_fit in (True, False):
-            bank = arch.psum_bank_bytes if memory is Memory.PSUM else 0
-            space = OnChipSpace(memory, capacities[memory], bank, is_next_fit)
-            for tile, address in reserved:
-                if tile.memory is memory:
-                    space.reserve(address, tile)
-            found = [(tile, space.place(tile, lifetime)) for tile, lifetime in own]
-            failed = [place for _, place in found if isinstance(place, UnplacedTile)]
-            if not failed:
-                break
-        addresses |= {tile.name: place for tile, place in found if isinstance(place, int)}
+        bank = arch.psum_bank_bytes if memory is Memory.PSUM else 0
+        reserved = [each for each in fixed if each[0].memory is memory]
+        space = OnChipSpace(memory, capacities[memory], bank)
+        found, failed = _place_all(
+            space, reserved, [each for each in ordered if each[0].memory is memory]
+        )
+        addresses |= found
         overflows += failed
     return {t.name: addresses[t.name] for t, _ in ordered if t.name in addresses}, overflows
+
+
+def _place_all(
+    space: OnChipSpace, reserved: Sequence[tuple[Tile, int]], tiles: Placeable
+) -> tuple[dict[str, int], list[UnplacedTile]]:
+    """The addresses of one memory's tiles in order, and those without a gap.
+
+    Where all fit first-fit, but not next-fit, as few are placed so as are enough.
+    """
+
+    def place(first_fit: Container[str]) -> tuple[dict[str, int], list[UnplacedTile]]:
+        own = replace(space, first_fit=first_fit, active=[])
+        for tile, address in reserved:
+            own.reserve(address, tile)
+        found = [(tile.name, own.place(tile, lifetime)) for tile, lifetime in tiles]
+        addresses = {name: each for name, each in found if isinstance(each, int)}
+        return addresses, [each for _, each in found if isinstance(each, UnplacedTile)]
+
+    addresses, failed = place(())
+    if not failed:
+        return addresses, failed
+    tightest = place({tile.name for tile, _ in tiles})
+    if tightest[1]:
+        return tightest
+    first_fit: set[str] = set()
+    for distance in DISTANCES:
+        first_fit |= _crowded_tiles(failed, tiles, distance)
+        addresses, failed = place(first_fit)
+        if not failed:
+            return addresses, failed
+    return tightest
+
+
+def _crowded_tiles(failed: Sequence[UnplacedTile], tiles: Placeable, distance: int) -> set[str]:
+    """The tiles that are live where others found no gap, and those first used near there."""
+    names = {name for each in failed for name in (each.tile.name, *each.live)}
+    missing = {each.tile.name for each in failed}
+    firsts = sorted(lifetime.first for tile, lifetime in tiles if tile.name in missing)
+    for tile, lifetime in tiles:
+        after = bisect_left(firsts, lifetime.first - distance)
+        if after < len(firsts) and firsts[after] <= lifetime.first + distance:
+            names.add(tile.name)
+    return names
 
 
 def on_chip_capacities(arch: Arch) -> dict[Memory, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -54,11 +55,22 @@ def siblings(x: Any, w: Any, v: Any) -> Any:
     return jax.nn.silu(x @ w) * (x @ v)
 
 
+def attention_gradient(q: Any, k: Any, v: Any, w: Any) -> Any:
+    """Gradients by all arguments of attention and a projection of its result."""
+
+    def projected(*each: Any) -> Any:
+        return (attention(*each[:3]) @ each[3]).sum()
+
+    return jax.grad(projected, argnums=(0, 1, 2, 3))(q, k, v, w)
+
+
+GRADIENT = "attention, gradient"
 Shapes = tuple[tuple[int, ...], ...]
 PRODUCTS: dict[str, tuple[Callable[..., Any], Shapes]] = {
     "attention": (attention, ((3, 200, 24),) * 3),
     "causal attention": (causal_attention, ((2, 140, 16),) * 3),
     "attention of heads": (attention_of_heads, ((2, 200, 48),) * 3),
+    GRADIENT: (attention_gradient, (*((3, 200, 24),) * 3, (24, 40))),
     "norm then product": (norm_then_product, ((260, 140), (140,), (140, 72))),
     "product then norm": (product_then_norm, ((300, 24), (24, 150), (300, 150))),
     "siblings": (siblings, ((300, 130), (130, 40), (130, 40))),
@@ -111,6 +123,25 @@ def test_scores_of_heads_beside_each_other_stay_on_chip() -> None:
     ((engines, on_chip),) = _groups_of(attention_of_heads, PRODUCTS["attention of heads"][1])
     assert engines == {"tensor", "vector"}
     assert len(on_chip) >= 4
+
+
+def test_nests_that_sum_over_rows_come_after_a_group_that_goes_on() -> None:
+    """The gradient by the keys sums over rows; what follows it, but for others, does not wait."""
+    kept = [on_chip for _, on_chip in _groups_of(attention_gradient, PRODUCTS[GRADIENT][1])]
+    assert max(map(len, kept)) >= 8
+
+
+@pytest.mark.parametrize(("later", "place"), [(5, 0), (14, 0), (15, 2), (100, 2)])
+def test_a_group_begins_at_the_product_from_which_most_is_saved(later: int, place: int) -> None:
+    """The group at 0 saves 10 and leaves one that saves 4; one at 2 leaves nothing behind."""
+    saved = {(0, 6): (10, 4), (4, 6): (4, 2), (2, 6): (later, 4)}
+
+    def best(run: Any) -> Any:
+        found = saved.get((run[0], run[0] + len(run)))
+        return found and SimpleNamespace(saved=found[0], length=found[1], has_products=True)
+
+    search = group_nests._RunSearch(range(6), best, lambda nest: nest in (0, 2))  # type: ignore[arg-type]
+    assert search.cut(0) == place
 
 
 def test_engines_work_side_by_side_where_nothing_goes_through_hbm(

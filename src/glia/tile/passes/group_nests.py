@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from glia.arch.instances import get_target
 from glia.base.errors import Misfit
@@ -38,6 +38,7 @@ HOIST_SHARE = 0.2  # of SBUF, for one load that all iterations of a group read
 LEAST_SAVED_BYTES = 256 * 1024  # of HBM traffic
 LEAST_MOVED_BYTES = 4 * 1024 * 1024  # by a nest that is a group of its own
 MOST_MEMBERS = 24
+MOST_AFTER = 2  # nests among those of a group that have to come after it
 MOST_INSTRUCTIONS = 128  # in an iteration with products: of more, too few iterations overlap
 MOST_OF_ONE = 1024  # where iterations that do not overlap are worth their traffic
 
@@ -142,54 +143,71 @@ class _Finder:
 
     def _run(self, run: Sequence[Nest]) -> list[Nest]:
         """Nests that follow each other, in groups that save the most, or are as long as can be."""
+        search = _RunSearch(run, self._best, self._is_product)
         result: list[Nest] = []
-        while run:
-            best: tuple[int, Group, Chain, list[Nest]] | None = None
-            for chain, skipped in reversed(self._chains(run[:MOST_MEMBERS])):
-                found = self._group(chain)
-                if found and (best is None or found[0] > best[0]):
-                    best = *found, chain, skipped
-                if best and not self._has_products(chain):
-                    break
+        at = 0
+        while at < len(run):
+            cut = search.cut(at)
+            if cut > at:
+                result += self._run(run[at:cut])
+                at = cut
+            best = search.group_at(at)
             if best is None:
-                result.append(run[0])
-                run = run[1:]
+                result.append(run[at])
+                at += 1
                 continue
-            _, group, chain, skipped = best
             self.count += 1
-            result += self._run(skipped)
-            result += chain.nests
-            self.found.append(group)
-            run = run[len(skipped) + len(chain.nests) :]
+            result += self._run(best.before)
+            result += best.chain.nests
+            self.found.append(replace(best.group, name=f"rows.{self.count - 1}"))
+            at += best.length
+            if best.after:
+                return result + self._run([*best.after, *run[at:]])
         return result
 
-    def _chains(self, nests: Sequence[Nest]) -> list[tuple[Chain, list[Nest]]]:
+    def _best(self, run: Sequence[Nest]) -> _Found | None:
+        """The group that saves the most, of those that begin with the first nest of a run."""
+        best: _Found | None = None
+        for chain, before, after in reversed([*self._chains(run[:MOST_MEMBERS])]):
+            found = self._group(chain)
+            if found and (best is None or found[0] > best.saved):
+                best = _Found(*found, chain, before, after, self._has_products(chain))
+            if best and not self._has_products(chain):
+                break
+        return best
+
+    def _chains(self, nests: Sequence[Nest]) -> Iterator[tuple[Chain, list[Nest], list[Nest]]]:
         """The chains that begin with the first nest, of one nest and more.
 
-        With each the nests in between that have nothing to do with those before them.
+        With each the nests in between that have nothing to do with those before them, and those
+        that have, but not with any after them in the chain.
         """
         first = nests[0]
         axes = tuple((axis.name,) for axis in row_axes(first) if axis.extent > 1)
         chain = Chain((first,), axes)
-        skipped: list[Nest] = []
-        found = [(chain, skipped)]
+        before: list[Nest] = []
+        after: list[Nest] = []
+        yield chain, [], []
         for nest in nests[1:]:
-            longer = chain.extended(nest)
+            longer = chain.extended(nest) if self._may_precede(nest, after) else None
             if longer is not None and _rows(longer) >= _rows(chain):
                 chain = longer
-                found.append((chain, list(skipped)))
-            elif self._has_products(chain) and self._may_precede(nest, chain):
-                skipped.append(nest)
+                yield chain, [*before], [*after]
+            elif not self._has_products(chain):
+                break
+            elif self._may_precede(nest, (*chain.nests, *after)):
+                before.append(nest)
+            elif len(after) < MOST_AFTER:
+                after.append(nest)
             else:
                 break
-        return found
 
-    def _may_precede(self, nest: Nest, chain: Chain) -> bool:
-        """Whether a nest that follows those of a chain may as well come before them."""
+    def _may_precede(self, nest: Nest, others: Sequence[Nest]) -> bool:
+        """Whether a nest that follows others may as well come before them."""
         sources = dict(self.program.aliases)
         own = {sources.get(name, name) for name in accessed_buffers(nest)}
         target = sources.get(nest.target.buffer, nest.target.buffer)
-        for other in chain.nests:
+        for other in others:
             written = sources.get(other.target.buffer, other.target.buffer)
             touched = {sources.get(name, name) for name in accessed_buffers(other)}
             if written in own or target in touched:
@@ -223,7 +241,7 @@ class _Finder:
             overlaps &= not products or plan.instructions() <= MOST_INSTRUCTIONS
             if not overlaps and plan.instructions() > MOST_OF_ONE:
                 continue
-            group = Group(f"rows.{self.count}", loop)
+            group = Group("rows", loop)
             nests = {nest.name: nest for nest in chain.nests}
             grouped = [GroupedNest(nests[m.nest], around, m.axes) for around, m in group.members()]
             on_chip = self._on_chip(plan.on_chip, grouped)
@@ -322,6 +340,72 @@ class _Finder:
                 saved += buffer.bytes * (readers[name] + is_internal)
             else:
                 saved += buffer.bytes * max(0, readers[name] - 1)
+        return saved
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A group, the bytes that it saves, its nests, and those in between that move out of it."""
+
+    saved: int
+    group: Group
+    chain: Chain
+    before: list[Nest]
+    after: list[Nest]
+    has_products: bool
+
+    @property
+    def length(self) -> int:
+        """How many nests of the run it takes."""
+        return len(self.before) + len(self.chain.nests) + len(self.after)
+
+
+class _RunSearch:
+    """Where groups of a run begin.
+
+    One that begins at a product within the group that would be taken may save more than this one.
+    """
+
+    def __init__(
+        self,
+        run: Sequence[Nest],
+        best: Callable[[Sequence[Nest]], _Found | None],
+        is_product: Callable[[Nest], bool],
+    ) -> None:
+        self.run = run
+        self.best = best
+        self.is_product = is_product
+        self._known: dict[tuple[int, int], _Found | None] = {}
+
+    def group_at(self, start: int, stop: int | None = None) -> _Found | None:
+        """The best group that begins at a place of the run, and ends before another."""
+        stop = len(self.run) if stop is None else stop
+        if (start, stop) not in self._known:
+            self._known[start, stop] = self.best(self.run[start:stop])
+        return self._known[start, stop]
+
+    def cut(self, start: int) -> int:
+        """The place from `start` on where a group has to begin, so that most is saved."""
+        found = self.group_at(start)
+        if found is None or not found.has_products:
+            return start
+        inside = range(start + 1, start + found.length)
+        places = [start, *(place for place in inside if self.is_product(self.run[place]))]
+        groups = [(place, self.group_at(place)) for place in places]
+        end = max(place + group.length for place, group in groups if group)
+
+        def saved(place: int) -> int:
+            return self._saved(start, place) + self._saved(place, end, may_exceed=True)
+
+        return max(places, key=lambda place: (saved(place), -place))
+
+    def _saved(self, start: int, stop: int, *, may_exceed: bool = False) -> int:
+        """What groups save that begin in a part of the run one after the other, and end in it."""
+        saved = 0
+        while start < stop:
+            found = self.group_at(start, None if may_exceed else stop)
+            saved += found.saved if found else 0
+            start += found.length if found else 1
         return saved
 
 

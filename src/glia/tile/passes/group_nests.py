@@ -165,13 +165,13 @@ class _Finder:
                 return result + self._run([*best.after, *run[at:]])
         return result
 
-    def _best(self, run: Sequence[Nest]) -> _Found | None:
+    def _best(self, run: Sequence[Nest]) -> _Candidate | None:
         """The group that saves the most, of those that begin with the first nest of a run."""
-        best: _Found | None = None
+        best: _Candidate | None = None
         for chain, before, after in reversed([*self._chains(run[:MOST_MEMBERS])]):
             found = self._group(chain)
             if found and (best is None or found[0] > best.saved):
-                best = _Found(*found, chain, before, after, self._has_products(chain))
+                best = _Candidate(*found, chain, before, after, self._has_products(chain))
             if best and not self._has_products(chain):
                 break
         return best
@@ -344,7 +344,7 @@ class _Finder:
 
 
 @dataclass(frozen=True)
-class _Found:
+class _Candidate:
     """A group, the bytes that it saves, its nests, and those in between that move out of it."""
 
     saved: int
@@ -369,15 +369,15 @@ class _RunSearch:
     def __init__(
         self,
         run: Sequence[Nest],
-        best: Callable[[Sequence[Nest]], _Found | None],
+        best: Callable[[Sequence[Nest]], _Candidate | None],
         is_product: Callable[[Nest], bool],
     ) -> None:
         self.run = run
         self.best = best
         self.is_product = is_product
-        self._known: dict[tuple[int, int], _Found | None] = {}
+        self._known: dict[tuple[int, int], _Candidate | None] = {}
 
-    def group_at(self, start: int, stop: int | None = None) -> _Found | None:
+    def group_at(self, start: int, stop: int | None = None) -> _Candidate | None:
         """The best group that begins at a place of the run, and ends before another."""
         stop = len(self.run) if stop is None else stop
         if (start, stop) not in self._known:

@@ -168,7 +168,7 @@ class _Finder:
     def _best(self, run: Sequence[Nest]) -> _Candidate | None:
         """The group that saves the most, of those that begin with the first nest of a run."""
         best: _Candidate | None = None
-        for chain, before, after in reversed([*self._chains(run[:MOST_MEMBERS])]):
+        for chain, before, after in reversed([*self._chains(run)]):
             found = self._group(chain)
             if found and (best is None or found[0] > best.saved):
                 best = _Candidate(*found, chain, before, after, self._has_products(chain))
@@ -379,10 +379,10 @@ class _RunSearch:
 
     def group_at(self, start: int, stop: int | None = None) -> _Candidate | None:
         """The best group that begins at a place of the run, and ends before another."""
-        stop = len(self.run) if stop is None else stop
-        if (start, stop) not in self._known:
-            self._known[start, stop] = self.best(self.run[start:stop])
-        return self._known[start, stop]
+        end = min(len(self.run) if stop is None else stop, start + MOST_MEMBERS)
+        if (start, end) not in self._known:
+            self._known[start, end] = self.best(self.run[start:end])
+        return self._known[start, end]
 
     def cut(self, start: int) -> int:
         """The place from `start` on where a group has to begin, so that most is saved."""

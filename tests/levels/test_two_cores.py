@@ -62,7 +62,10 @@ def model(programs: tuple[MachineProgram, ...], device: str) -> Model:
 
 
 @pytest.mark.filterwarnings("ignore::glia.runtime.model.OutOfBoundAccess")
-@pytest.mark.parametrize("number", range(len(DIVISIBLE)))
+@pytest.mark.parametrize(
+    "number",
+    [pytest.param(n, marks=[pytest.mark.nightly] * (n % 4 > 1)) for n in range(len(DIVISIBLE))],
+)
 def test_two_cores_give_what_jax_gives(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     sample, target = DIVISIBLE[number], TARGETS[number % 2]
     found = sharing(sample, target)

@@ -59,6 +59,11 @@ def test_roundings_that_engines_leave_out_are_no_failure(seed: int) -> None:
     assert _failures(range(seed, seed + 1)) == []
 
 
+def test_a_product_that_leaves_the_range_beside_an_infinity_is_no_failure() -> None:
+    """Whether the sum is infinite or none depends on the range of what is between."""
+    assert _failures(range(5011338, 5011339)) == []
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("first", range(SEEDS, NIGHTLY_SEEDS, 100))
 def test_levels_agree_on_more_random_programs(first: int) -> None:

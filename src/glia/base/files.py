@@ -80,6 +80,12 @@ def write_atomically(path: Path, pieces: Iterable[bytes]) -> None:
         raise
 
 
+def user_cache() -> Path:
+    """The folder of what the user's processes make again where it is missing; it may not exist."""
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return Path(home, "glia")
+
+
 def umask() -> int:
     """The permissions that new files do not get."""
     mask = os.umask(0)

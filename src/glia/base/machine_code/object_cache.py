@@ -21,7 +21,7 @@ from typing import Any
 
 from llvmlite import binding
 
-from glia.base.files import read_file
+from glia.base.files import read_file, user_cache
 
 VARIABLE = "GLIA_HOST_CACHE"
 HASH_BYTES = 32
@@ -77,10 +77,8 @@ def cache_folder(writers: Iterable[Path]) -> Path | None:
     given = os.environ.get(VARIABLE)
     if given == "":
         return None
-    if given is None:
-        home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-        given = os.path.join(home, "glia", "host")
-    return Path(given, _fingerprint((Path(__file__), *writers)))
+    folder = user_cache() / "host" if given is None else Path(given)
+    return folder / _fingerprint((Path(__file__), *writers))
 
 
 @cache
@@ -95,14 +93,15 @@ def _fingerprint(writers: tuple[Path, ...]) -> str:
 
 
 @cache
-def _initialised() -> None:
+def initialise_llvm() -> None:
+    """Let LLVM write machine code of this processor's family."""
     binding.initialize_native_target()
     binding.initialize_native_asmprinter()
 
 
 def host_machine(level: int) -> Any:
     """LLVM's description of this processor, for code of a level of optimisation."""
-    _initialised()
+    initialise_llvm()
     target = binding.Target.from_triple(binding.get_process_triple())
     features = binding.get_host_cpu_features().flatten()
     return target.create_target_machine(

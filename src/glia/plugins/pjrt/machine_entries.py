@@ -14,6 +14,7 @@ from typing import Any
 
 from llvmlite import binding, ir
 
+from glia.base.machine_code.object_cache import initialise_llvm
 from glia.plugins.pjrt.interface import ARGUMENTS
 
 _BYTE, _WORD = ir.IntType(8), ir.IntType(64)
@@ -67,8 +68,7 @@ class MachineEntries:
         for name, entry in entries.items():
             self._write(name, entry)
         self._write_taking()
-        binding.initialize_native_target()
-        binding.initialize_native_asmprinter()
+        initialise_llvm()
         machine = binding.Target.from_default_triple().create_target_machine(opt=0)
         parsed = binding.parse_assembly(str(self._module))
         parsed.verify()

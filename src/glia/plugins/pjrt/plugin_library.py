@@ -8,7 +8,6 @@ all of whose functions return one error. LLVM writes its code, so no compiler is
 from __future__ import annotations
 
 import ctypes
-import os
 import platform
 from functools import cache
 from pathlib import Path
@@ -17,7 +16,8 @@ from typing import Any
 from llvmlite import binding, ir
 
 from glia.base.errors import CompileError
-from glia.base.files import read_file, write_atomically
+from glia.base.files import read_file, user_cache, write_atomically
+from glia.base.machine_code.object_cache import initialise_llvm
 from glia.base.machine_code.shared_object import shared_object
 from glia.base.output_files import writing
 from glia.plugins.pjrt.errors import NoLibraryForMachine, ProcessWithoutGlia, ProcessWithoutPython
@@ -58,8 +58,7 @@ def library_path() -> Path:
     system, processor = platform.system(), platform.machine()
     if (system, processor) != ("Linux", "x86_64"):
         raise NoLibraryForMachine(system=system, processor=processor)
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    path = Path(home, "glia", NAME)
+    path = user_cache() / NAME
     content = library()
     try:
         if read_file(path, _MOST_BYTES) == content:
@@ -75,8 +74,7 @@ def library_path() -> Path:
 @cache
 def library() -> bytes:
     """The content of the library."""
-    binding.initialize_native_target()
-    binding.initialize_native_asmprinter()
+    initialise_llvm()
     machine = binding.Target.from_triple(_TRIPLE).create_target_machine(
         cpu="x86-64", opt=1, reloc="pic", codemodel="small"
     )

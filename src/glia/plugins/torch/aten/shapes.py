@@ -220,7 +220,8 @@ def _as_strided(
     if not product(size):
         return at.splat(0, at.result)
     flat = at.reshape(x, [product(x.shape)])
-    return at.gather(flat, _elements_at(at, size, stride, offset), [0], [])
+    places = at.constant(_elements_at(at, size, stride, offset)[..., None], S32)
+    return at.gather(flat, places, [0], [])
 
 
 @lowers(aten.as_strided_scatter.default, torch.ops.prims.as_strided_scatter.default)
@@ -233,11 +234,7 @@ def _as_strided_scatter(
     offset: int | None = None,
 ) -> HloValue:
     """x with other elements at addresses in the memory that it lies in."""
-    if not product(size):
-        return x
-    flat = at.reshape(x, [product(x.shape)])
-    places = _elements_at(at, size, stride, offset)
-    return at.reshape(at.scatter(flat, places, source, [0], []), x.shape)
+    return _with_elements(at, x, source, _elements_at(at, size, stride, offset))
 
 
 @lowers(aten.diagonal_scatter.default)
@@ -250,17 +247,22 @@ def _diagonal_scatter(
     second: int = 1,
 ) -> HloValue:
     """x with another diagonal, which lies along the last dimension of source."""
-    if not product(source.shape):
+    numbers = np.arange(product(x.shape)).reshape(x.shape)
+    return _with_elements(at, x, source, numbers.diagonal(offset, first, second))
+
+
+def _with_elements(at: OperatorCall, x: HloValue, source: HloValue, places: np.ndarray) -> HloValue:
+    """x with the elements of source at places, which number those of x row by row."""
+    if not places.size:
         return x
-    count = product(x.shape)
-    places = np.arange(count).reshape(x.shape).diagonal(offset, first, second)
+    flat = at.reshape(x, [product(x.shape)])
     indices = at.constant(places[..., None], S32)
-    return at.reshape(at.scatter(at.reshape(x, [count]), indices, source, [0], []), x.shape)
+    return at.reshape(at.scatter(flat, indices, source, [0], []), x.shape)
 
 
 def _elements_at(
     at: OperatorCall, size: Sequence[int], stride: Sequence[int], offset: int | None
-) -> HloValue:
+) -> np.ndarray:
     """The numbers, row by row, of the elements of the first argument that lie at addresses.
 
     Raises UnsupportedOperator where one lies beside the argument: a graph has no memory around it.
@@ -273,7 +275,8 @@ def _elements_at(
     if (places == own.size).any() or (own[order[places]] != wanted).any():
         form = "aten.as_strided of elements beside its tensor"
         raise UnsupportedOperator(opcode=form, nearest="", loc=at.computation.loc)
-    return at.constant(order[places][..., None], S32)
+    found: np.ndarray = order[places]
+    return found
 
 
 def _addresses(size: Sequence[int], stride: Sequence[int], offset: int) -> np.ndarray:

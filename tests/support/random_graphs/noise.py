@@ -176,6 +176,8 @@ def _disturbed(node: Node, operands: list[Any], directions: _Directions) -> Any:
     if isinstance(node, (ops.Dot, ops.Convolution)) and directions.common:
         value = np.where(_overflows(node, operands, value), directions.common * np.inf, value)
         value = value.astype(node.dtype.numpy)
+    if isinstance(node, ops.Fft) and directions.common:
+        value = np.where(_sums_infinities(node, operands[0]), directions.common * np.inf, value)
     if isinstance(value, tuple) or not relative_error(node.dtype) or _is_exact(node):
         return value
     size = np.abs(_wide(value))
@@ -213,6 +215,16 @@ def _overflows(node: ops.Dot | ops.Convolution, operands: list[Any], value: Arra
     terms = [each.astype(own.dtype) for each, own in zip(finite, operands, strict=True)]
     with np.errstate(all="ignore"):
         return ~np.isfinite(_wide(value)) & ~np.isfinite(_wide(node.compute(*terms)))
+
+
+def _sums_infinities(node: ops.Fft, x: Array) -> Array:
+    """Which transforms, along the transformed dimensions, sum something that is not finite.
+
+    An infinity is multiplied by a root of unity with a part that is 0, or nearly, or left out.
+    """
+    axes = tuple(range(-len(node.lengths), 0))
+    changes = max(node.lengths) > 1
+    return ~np.isfinite(x).all(axis=axes, keepdims=True) & changes
 
 
 def _sum_rounded_once(node: ops.Scatter | ops.SelectAndScatter, operands: list[Any]) -> Any:

@@ -144,4 +144,19 @@ graph "main" (%0 : bf16[1] "x", %1 : s32[129,1] "at", %2 : bf16[] "update") {
   return %4
 }
 """,
+    "transform of single infinities": """
+graph "main" (%0 : c64[9,4,1] "x", %1 : f32[9,4,1] "y") {
+  %2 = fft x=%1 kind="rfft" lengths=[1] : c64[9,4,1]
+  %3 = map function="minimum" args=[%0, %2] : c64[9,4,1]
+  return %3
+}
+""",
+    "transforms of infinities": """
+graph "main" (%0 : c64[9,5] "x", %1 : f32[9,2,3] "y") {
+  %2 = fft x=%0 kind="fft" lengths=[5] : c64[9,5]
+  %3 = fft x=%1 kind="rfft" lengths=[2, 3] : c64[9,2,2]
+  %4 = fft x=%0 kind="irfft" lengths=[8] : f32[9,8]
+  return %2, %3, %4
+}
+""",
 }

@@ -78,6 +78,8 @@ def _full_spectrum(parts: Parts, length: int) -> Parts:
 def _transform_dimension(parts: Parts, d: int, *, inverse: bool) -> Parts:
     """The transform of dimension d; the inverse one is scaled by 1 / length."""
     length = parts[0].shape[d]
+    if length == 1:  # no product with 0, which would make a NaN of an infinity
+        return parts
     found = _transform_last(_map_parts(parts, lambda x: move_last(x, d)), -1 if not inverse else 1)
     if inverse:
         found = _map_parts(found, lambda x: apply("multiply", x, splat_like(1 / length, x)))

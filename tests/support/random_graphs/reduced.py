@@ -159,4 +159,15 @@ graph "main" (%0 : c64[9,5] "x", %1 : f32[9,2,3] "y") {
   return %2, %3, %4
 }
 """,
+    "and of integers with a sign in a window that is clipped": """
+graph "main" (%0 : s32[96] "x") {
+  %1 = constant value=-1 : s32[]
+  %2 = reduce_window xs=[%0] inits=[%1] window=[2] stride=[2] low=[0] high=[1] x_dilation=[1]
+    window_dilation=[2] body=graph "and" (%0 : s32[] "", %1 : s32[] "") {
+    %2 = map function="and" args=[%0, %1] : s32[]
+    return %2
+  } : s32[48]
+  return %2
+}
+""",
 }

@@ -1,8 +1,9 @@
-"""The monoids of reductions as ALU operations and their identities."""
+"""The monoids of reductions as ALU operations, and their identities as numbers."""
 
 from __future__ import annotations
 
 from glia.base.dtype import DType
+from glia.graph.ops import scalar_regions
 from glia.isa.alu import ALU_OPS
 
 REDUCE_OPS = {
@@ -27,19 +28,6 @@ def exact_engine(op: str) -> str:
 
 
 def identity(function: str, dtype: DType) -> float | int:
-    """The identity element of a monoid on a dtype."""
-    lowest, highest = _range(dtype)
-    return {
-        "add": 0, "multiply": 1, "maximum": lowest, "minimum": highest,
-        "and": 1 if dtype.bits == 8 and not dtype.is_integer else highest, "or": 0, "xor": 0,
-    }[function]  # fmt: skip
-
-
-def _range(dtype: DType) -> tuple[float | int, float | int]:
-    if dtype.is_float:
-        return float("-inf"), float("inf")
-    if not dtype.is_integer:
-        return 0, 1
-    if dtype.name.startswith("s"):
-        return -(1 << (dtype.bits - 1)), (1 << (dtype.bits - 1)) - 1
-    return 0, (1 << dtype.bits) - 1
+    """The identity element of a monoid on a dtype, as an instruction takes it."""
+    neutral = scalar_regions.identity(function, dtype).item()
+    return neutral if dtype.is_float else int(neutral)

@@ -64,6 +64,11 @@ def test_a_product_that_leaves_the_range_beside_an_infinity_is_no_failure() -> N
     assert _failures(range(5011338, 5011339)) == []
 
 
+def test_a_small_angle_of_complex_numbers_is_no_failure() -> None:
+    """It is the logarithm of a number that is rounded near 1."""
+    assert _failures(range(7012610, 7012611)) == []
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("first", range(SEEDS, NIGHTLY_SEEDS, 100))
 def test_levels_agree_on_more_random_programs(first: int) -> None:

@@ -30,6 +30,7 @@ SPREADS = 6.0  # how many times the largest spread of the runs a result may be o
 _ERRORS = {"f32": 3e-6, "c64": 4e-6, "bf16": 2**-7, "f16": 2**-10}
 _NARROWEST = 2**-2
 _HALF_STEP = 2**-8  # relative, of neighbours in bfloat16
+_STEP_AT_ONE = 2.0**-23  # from 1 to the next float32
 
 # Maps that give the same bits on every machine.
 _EXACT = {"maximum", "minimum", "and", "or", "xor", "not", "select", "clamp", "negate", "abs",
@@ -191,6 +192,8 @@ def _disturbed(node: Node, operands: list[Any], directions: _Directions) -> Any:
         size = np.maximum(magnitudes * share, size)
     if isinstance(node, ops.Map) and node.function in ("gelu", "gelu_tanh"):
         size = np.maximum(size, np.abs(_wide(operands[0])))  # 1 + erf cancels at its tail
+    if isinstance(node, ops.Map) and node.function == "atan2" and node.dtype.is_complex:
+        size = np.maximum(size, _STEP_AT_ONE / relative_error(node.dtype))  # log of a number near 1
     return _shifted(value, size, directions)
 
 

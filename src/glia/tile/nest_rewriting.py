@@ -93,6 +93,24 @@ def map_leaves(
     return visit(expression)
 
 
+def are_equal(a: Expr, b: Expr) -> bool:
+    """Whether two expressions are the same, in time linear in their distinct parts."""
+    equal: set[tuple[int, int]] = set()
+
+    def compare(one: Expr, other: Expr) -> bool:
+        if one is other or (id(one), id(other)) in equal:
+            return True
+        if not (isinstance(one, Apply) and isinstance(other, Apply)):
+            return one == other
+        pairs = zip(one.args, other.args, strict=False)
+        if len(one.args) != len(other.args) or not all(compare(*pair) for pair in pairs):
+            return False
+        equal.add((id(one), id(other)))
+        return replace(one, args=other.args) == other
+
+    return compare(a, b)
+
+
 def rounded_total(finish: Expr, dtype: DType) -> Expr | None:
     """What is computed of a total rounded to a dtype; None where the exact total is read too."""
     is_exact_read = False

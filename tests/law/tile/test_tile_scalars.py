@@ -13,10 +13,24 @@ from glia.graph import ops
 from glia.graph.ir import Parameter, TensorType
 from glia.graph.scalar import FUNCTIONS, convert
 from glia.tile.evaluate import evaluate
-from glia.tile.ir import Apply, Axis, Buffer, Expr, Literal, Load, Nest, Program, Store
+from glia.tile.ir import (
+    Accumulator,
+    Apply,
+    Axis,
+    Buffer,
+    Expr,
+    Literal,
+    Load,
+    Nest,
+    Program,
+    Reduction,
+    Store,
+)
+from glia.tile.passes.buffer_bounds import BufferBounds
 from glia.tile.passes.expand_scalars import expand_scalars
 from glia.tile.passes.scalar_terms import EQUATIONS, is_direct
 from glia.tile.passes.value_bounds import value_bounds
+from glia.tile.text import parse_program
 
 Array = np.ndarray[Any, Any]
 INTEGERS = (S32, U32, S16, U16, S8, U8)
@@ -261,3 +275,119 @@ def test_values_lie_in_their_bounds(seed: int) -> None:
         is_finite &= np.isfinite(value)
         number = value[is_finite]
         assert ((low <= number) & (number <= high)).all(), part
+
+
+ROWS, COLUMNS = 8, 16
+WHOLE = (Affine.of("i"), Affine.of("j"))
+
+
+def _nest(number: int, random: np.random.Generator, known: dict[str, Buffer]) -> Nest:
+    """A nest that maps what earlier ones wrote, or reduces it along its columns."""
+    names = [str(each) for each in random.choice([*known], 2)]
+    args = tuple(Load(n, known[n].dtype, WHOLE[: len(known[n].shape)]) for n in names)
+    function = str(random.choice([*BOUNDED, *OF_TWO, "exp"]))
+    wide = tuple(Apply("convert", (each,), F32) for each in args)
+    body: Expr = Apply(function, wide[:1] if function in BOUNDED else wide, F32)
+    axes = (Axis("i", ROWS), Axis("j", COLUMNS))
+    kind = str(random.choice(["map", "map", "add", "maximum", "minimum"]))
+    dtype = (F32, BF16)[random.integers(2)]
+    if kind == "map":
+        return Nest(f"n{number}", axes, _to(body, dtype), Store(f"b{number}", WHOLE))
+    finish = _to(Accumulator(F32), dtype)
+    reduction = Reduction(("j",), kind, F32)
+    return Nest(f"n{number}", axes, body, Store(f"b{number}", WHOLE[:1]), reduction, finish)
+
+
+def _to(value: Expr, dtype: DType) -> Expr:
+    return value if value.dtype is dtype else Apply("convert", (value,), dtype)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_what_nests_write_lies_in_the_bounds_of_their_buffers(seed: int) -> None:
+    random = np.random.default_rng([11, seed])
+    known = {n: Buffer(n, F32, (ROWS, COLUMNS), "input") for n in ("x0", "x1")}
+    arrays = [random.normal(0, scale, (ROWS, COLUMNS)).astype(np.float32) for scale in (1, 30)]
+    nests: list[Nest] = []
+    for number in range(10):
+        nests.append(_nest(number, random, known))
+        shape = (ROWS, COLUMNS)[: len(nests[-1].target.index)]
+        known[f"b{number}"] = Buffer(f"b{number}", nests[-1].dtype, shape, "output")
+    written = tuple(nest.target.buffer for nest in nests)
+    program = Program("p", known, tuple(nests), ("x0", "x1"), written)
+    values = dict(zip(written, evaluate(program, arrays), strict=True))
+    bounds = BufferBounds(program)
+    is_finite = True
+    for nest in nests:
+        bounds.add(nest)
+        value = values[nest.target.buffer].astype(np.float64)
+        is_finite &= bool(np.isfinite(value).all())
+        at = WHOLE[: value.ndim]
+        low, high = bounds.of(Load(nest.target.buffer, nest.dtype, at))
+        assert not is_finite or (low <= value.min() and value.max() <= high), nest
+
+
+SOFTMAX = """
+program "softmax" {{
+  input x {dtype}[8,16]
+  input z {dtype}[8,16]
+  output y f32[8,16]
+  temporary t.0 {dtype}[8]
+  temporary t.1 {dtype}[8,16]
+  temporary t.2 {dtype}[8]
+  nest reduce.0 [i:8 | k:16 maximum f32]
+    t.0[i] = {greatest}[i, k]{finish}
+  nest exp.0 [i:8 j:16]
+    t.1[i, j] = exp.{dtype}(subtract.{dtype}(x[i, j], t.0[i]))
+  nest reduce.1 [i:8 | k:16 add f32]
+    t.2[i] = {wide}t.1[i, {summed}]{end}{finish}
+  nest divide.0 [i:8 j:16]
+    y[i, j] = divide.f32(1.0:f32, {wide}t.2[i]{end})
+}}
+"""
+
+
+def _softmax(dtype: str, greatest: str = "x", summed: str = "k") -> Program:
+    wide, end = ("convert.f32(", ")") if dtype != "f32" else ("", "")
+    finish = f"\n    finish convert.{dtype}(acc.f32)" if wide else ""
+    names = {"dtype": dtype, "wide": wide, "end": end, "finish": finish}
+    return parse_program(SOFTMAX.format(**names, greatest=greatest, summed=summed))
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_a_softmax_divides_by_what_is_no_less_than_one(dtype: str) -> None:
+    program = _softmax(dtype)
+    bounds = BufferBounds(program)
+    for nest in program.nests():
+        bounds.add(nest)
+    assert 0.9 < bounds.of(Load("t.2", DTYPES[dtype], WHOLE[:1]))[0] <= 1
+    assert "less" not in repr([*expand_scalars(program).nests()][-1])
+
+
+def test_a_sum_of_numbers_that_changed_since_their_greatest_was_taken_may_be_small() -> None:
+    text = (
+        SOFTMAX.format(dtype="f32", wide="", end="", finish="", greatest="x", summed="k")
+        .replace("x[", "w[")
+        .replace("  output", "  temporary w f32[8,16]\n  output")
+    )
+    write = "  nest copy.{0} [i:8 j:16]\n    w[i, j] = {0}[i, j]\n"
+    first, rest = text.split("  nest exp.0")
+    head, maximum = first.split("  nest reduce.0")
+    once = head + write.format("x") + "  nest reduce.0" + maximum + "  nest exp.0" + rest
+    twice = once.replace("  nest exp.0", write.format("z") + "  nest exp.0")
+    late = head + "  nest reduce.0" + maximum + write.format("x") + "  nest exp.0" + rest
+    has_guard = [
+        "less" in repr([*expand_scalars(parse_program(each)).nests()][-1])
+        for each in (once, twice, late)
+    ]
+    assert has_guard == [False, True, True]
+
+
+@pytest.mark.parametrize(("greatest", "summed"), [("z", "k"), ("x", "0")])
+def test_a_sum_without_the_greatest_of_its_terms_may_be_small(greatest: str, summed: str) -> None:
+    """The greatest of other numbers is taken off, or one of the terms is added up alone."""
+    program = _softmax("f32", greatest, summed)
+    bounds = BufferBounds(program)
+    for nest in program.nests():
+        bounds.add(nest)
+    assert bounds.of(Load("t.2", F32, WHOLE[:1]))[0] == 0
+    assert "less" in repr([*expand_scalars(program).nests()][-1])

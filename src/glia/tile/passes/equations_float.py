@@ -13,7 +13,6 @@ from glia.isa.activation import ACTIVATIONS
 from glia.isa.alu import COMPARISONS
 from glia.tile.ir import Literal
 from glia.tile.passes.scalar_terms import Term, equation
-from glia.tile.passes.value_bounds import value_bounds
 
 WHOLE_FROM = 2.0**23  # every f32 of at least this magnitude is a whole number
 SIGN_BIT = 0x80000000
@@ -93,12 +92,13 @@ def divide(a: Term, b: Term) -> Term:
     different for each element, and surely in the range of the engines' table of 1 / sqrt(b), is
     divided by as that squared, within 4 ulp: in float32 a reciprocal takes as long as eight.
     """
-    low, high = value_bounds(b.expression)
+    low, high = b.builder.bounds(b.expression)
     if b.builder.is_whole(b.expression) and low >= LEAST_RSQRT and high <= MOST_RSQRT:
         root = b.apply("rsqrt")
         return a * root.apply("square")
     if low >= LEAST_DIVISOR or high <= -LEAST_DIVISOR:
-        return a * b.apply("reciprocal")
+        inverse = b.apply("reciprocal")
+        return inverse if a.expression == Literal(1.0, F32) else a * inverse
     lift = (abs(b) < LEAST_DIVISOR).to(F32) * (1 / LEAST_DIVISOR) + 1.0
     return (a * (b * lift).apply("reciprocal")) * lift
 

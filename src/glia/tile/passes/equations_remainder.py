@@ -12,7 +12,6 @@ from glia.tile.passes.equations_float import (
     with_sign_of,
 )
 from glia.tile.passes.scalar_terms import Term, equation
-from glia.tile.passes.value_bounds import value_bounds
 
 LEAST_MAGNITUDE, MOST_MAGNITUDE = 2.0**-149, 2.0**128
 BITS_PER_ROUND = 20  # quotients of a round are exact to half a unit, so that |rest| <= divisor < 2
@@ -76,7 +75,7 @@ def _invalid(a: Term, divisor: _Parts) -> Term:
 
 def _greatest_difference(a: Term, b: Term) -> int:
     """How much the exponent of a may exceed that of b."""
-    (low, high), (least, most) = value_bounds(a.expression), value_bounds(b.expression)
+    (low, high), (least, most) = (each.builder.bounds(each.expression) for each in (a, b))
     greatest = min(max(abs(low), abs(high)), MOST_MAGNITUDE)
     smallest = 0.0 if least <= 0.0 <= most else min(abs(least), abs(most))
     quotient = math.log2(max(greatest, LEAST_MAGNITUDE)) - math.log2(

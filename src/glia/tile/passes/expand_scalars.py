@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -12,6 +11,7 @@ from glia.tile.nest_rewriting import map_nests
 from glia.tile.passes import equations_float
 from glia.tile.passes import equations_integer as equations_integer  # registers its equations
 from glia.tile.passes import equations_remainder as equations_remainder
+from glia.tile.passes.buffer_bounds import BufferBounds
 from glia.tile.passes.scalar_terms import Term, TermBuilder
 from glia.tile.row_search import picked, with_place
 
@@ -24,11 +24,18 @@ def expand_scalars(program: Program, options: CompileOptions | None = None) -> P
     Equal subexpressions become one object, so that they are computed once. No option changes the
     result.
     """
-    return map_nests(program, _expand_nest)
+    bounds = BufferBounds(program)
+
+    def expand(nest: Nest) -> Nest:
+        expanded = _expand_nest(nest, bounds)
+        bounds.add(nest)
+        return expanded
+
+    return map_nests(program, expand)
 
 
-def _expand_nest(nest: Nest) -> Nest:
-    expander = _Expander(partial(_is_whole, nest))
+def _expand_nest(nest: Nest, bounds: BufferBounds) -> Nest:
+    expander = _Expander(TermBuilder(partial(_is_whole, nest), bounds.of))
     finish = nest.finish and expander.expand(nest.finish).expression
     if (pick := picked(nest)) is not None:
         place = expander.expand(pick.place).expression
@@ -62,8 +69,8 @@ def _is_whole(nest: Nest, expression: Expr) -> bool:
 class _Expander:
     """Expands bottom-up, each object once."""
 
-    def __init__(self, is_whole: Callable[[Expr], bool]) -> None:
-        self.builder = TermBuilder(is_whole)
+    def __init__(self, builder: TermBuilder) -> None:
+        self.builder = builder
         self._done: dict[int, tuple[Expr, Term]] = {}
 
     def expand(self, expression: Expr) -> Term:

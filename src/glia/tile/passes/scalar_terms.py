@@ -15,6 +15,7 @@ from glia.isa.alu import COMPARISONS
 from glia.isa.form import family_of
 from glia.tile.evaluate import apply as apply_to_arrays
 from glia.tile.ir import Apply, Expr, Literal
+from glia.tile.passes.value_bounds import Bounds, value_bounds
 
 _OVERFLOWING = frozenset(("add", "subtract", "multiply"))  # engines saturate narrow integers
 _NEEDS_RANGE_REDUCTION = frozenset(
@@ -69,11 +70,17 @@ class TermBuilder:
     """Builds expressions of functions that engines have; equal expressions are one object.
 
     `is_whole` says whether an expression has a value of its own for every element of a large
-    result: a whole tile takes time that a column of a tile does not.
+    result: a whole tile takes time that a column of a tile does not. `bounds` says what the values
+    of a float expression lie between.
     """
 
-    def __init__(self, is_whole: Callable[[Expr], bool] = lambda _: False) -> None:
+    def __init__(
+        self,
+        is_whole: Callable[[Expr], bool] = lambda _: False,
+        bounds: Callable[[Expr], Bounds] = value_bounds,
+    ) -> None:
         self.is_whole = is_whole
+        self.bounds = bounds
         self._known: dict[tuple[object, ...], Expr] = {}
 
     def intern(self, expression: Expr) -> Expr:

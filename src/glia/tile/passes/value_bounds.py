@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
@@ -12,33 +12,10 @@ from glia.tile.ir import Apply, Expr, Literal
 
 Bounds = tuple[float, float]
 ANY_NUMBER: Bounds = (-math.inf, math.inf)
-DEEPEST = 24  # functions inside each other that are looked at
 ROUNDING = 2.0**-6  # of a bound: more than any float format here may round it
 
 
-def value_bounds(expression: Expr, depth: int = DEEPEST) -> Bounds:
-    """Numbers between which the values of a float expression lie.
-
-    Of those for which nothing in it is infinite or NaN.
-    """
-    if isinstance(expression, Literal):
-        return float(expression.value), float(expression.value)
-    if not isinstance(expression, Apply) or not depth or not expression.dtype.is_float:
-        return _of_dtype(expression.dtype)
-    rule = _RULES.get(expression.function)
-    args = expression.args[1:] if expression.function == "select" else expression.args
-    if expression.function == "convert" and not args[0].dtype.is_float:
-        return _of_dtype(args[0].dtype)
-    if rule is None or not all(each.dtype.is_float for each in args):
-        return ANY_NUMBER
-    with np.errstate(all="ignore"):
-        low, high = rule(*(value_bounds(each, depth - 1) for each in args))
-    if math.isnan(low) or math.isnan(high):
-        return ANY_NUMBER
-    return low - abs(low) * ROUNDING, high + abs(high) * ROUNDING
-
-
-def _of_dtype(dtype: DType) -> Bounds:
+def bounds_of_dtype(dtype: DType) -> Bounds:
     """What the finite numbers of a dtype lie between; any where float32 has no greater ones."""
     if dtype is PRED:
         return 0.0, 1.0
@@ -46,6 +23,52 @@ def _of_dtype(dtype: DType) -> Bounds:
     if float(limits.max) >= float(np.finfo(np.float32).max) / 2:
         return ANY_NUMBER
     return float(limits.min), float(limits.max)
+
+
+def bounds_of_leaf(leaf: Expr) -> Bounds:
+    """What is known of a leaf by itself: its value, or its dtype."""
+    if isinstance(leaf, Literal):
+        return float(leaf.value), float(leaf.value)
+    return bounds_of_dtype(leaf.dtype)
+
+
+def value_bounds(expression: Expr, of_leaf: Callable[[Expr], Bounds] = bounds_of_leaf) -> Bounds:
+    """Numbers between which the values of a float expression lie, given those of its leaves.
+
+    Of those for which nothing in it is infinite or NaN.
+    """
+    found: dict[int, Bounds] = {}
+
+    def visit(part: Expr) -> Bounds:
+        known = found.get(id(part))
+        if known is None:
+            known = found[id(part)] = of_call(part) if isinstance(part, Apply) else of_leaf(part)
+        return known
+
+    def of_call(part: Apply) -> Bounds:
+        if not part.dtype.is_float:
+            return bounds_of_dtype(part.dtype)
+        args = part.args[1:] if part.function == "select" else part.args
+        if part.function == "convert" and not args[0].dtype.is_float:
+            return bounds_of_dtype(args[0].dtype)
+        rule = _RULES.get(part.function)
+        if rule is None or not all(each.dtype.is_float for each in args):
+            return ANY_NUMBER
+        return rounded(*apply_rule(rule, map(visit, args)))
+
+    return visit(expression)
+
+
+def apply_rule(rule: Callable[..., Bounds], args: Iterable[Bounds]) -> Bounds:
+    """What a rule says of arguments; any number where that is undefined."""
+    with np.errstate(all="ignore"):
+        low, high = rule(*args)
+    return ANY_NUMBER if math.isnan(low) or math.isnan(high) else (low, high)
+
+
+def rounded(low: float, high: float) -> Bounds:
+    """Bounds of numbers that were between others before they were rounded."""
+    return low - abs(low) * ROUNDING, high + abs(high) * ROUNDING
 
 
 def _add(a: Bounds, b: Bounds) -> Bounds:
@@ -76,7 +99,7 @@ def _sqrt(a: Bounds) -> Bounds:
     return math.sqrt(max(a[0], 0.0)), math.sqrt(largest)
 
 
-def _exp(a: Bounds) -> Bounds:
+def exp_bounds(a: Bounds) -> Bounds:
     return 0.0 if a[0] < -80 else float(np.exp(a[0])), float(np.exp(a[1]))
 
 
@@ -91,7 +114,7 @@ _RULES: dict[str, Callable[..., Bounds]] = {
     "square": _square,
     "abs": _abs,
     "sqrt": _sqrt,
-    "exp": _exp,
+    "exp": exp_bounds,
     "logistic": lambda _: (0.0, 1.0),
     "tanh": lambda _: (-1.0, 1.0),
     "erf": lambda _: (-1.0, 1.0),

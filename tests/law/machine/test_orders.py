@@ -17,7 +17,7 @@ from glia.isa.instructions.vector import TensorCopy, TensorScalar
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Pattern, Tile, whole_tile
 from glia.machine.instruction_rewriting import replace_tiles, substitute_instruction
-from glia.machine.ordering.list_order import Issue, list_order
+from glia.machine.ordering.list_order import Before, Issue, list_order
 from glia.machine.ordering.memory_pressure import MemoryPressure
 from glia.machine.ordering.repeated_order import repeated_order
 from glia.machine.ordering.structure import Structures
@@ -61,12 +61,16 @@ _bodies = st.lists(
 
 
 def _by_definition(
-    tasks: Sequence[Task], window: int, pressures: Sequence[MemoryPressure], scheduler: Scheduler
+    tasks: Sequence[Task],
+    window: int,
+    pressures: Sequence[MemoryPressure],
+    scheduler: Scheduler,
+    before: Before,
 ) -> list[Issue]:
     """What `list_order` gives, with a look at every task in every turn."""
     left = [task.position for task in tasks]
     waiting = [task.waiting_for for task in tasks]
-    heights, ready, free = [0.0] * len(tasks), [0.0] * len(tasks), dict[str, float]()
+    heights, ready, free = [0.0] * len(tasks), [*before.ready_ns], dict(before.free_ns)
     for task in reversed(tasks):
         above = max((heights[each] for each in task.successors), default=0.0)
         heights[task.position] = min(task.durations) + task.latency + above
@@ -104,12 +108,15 @@ def _by_definition(
 
 
 @settings(deadline=None, max_examples=60)
-@given(_bodies, st.sampled_from([1, 3, 8, 64]), st.integers(1, 6))
+@given(_bodies, st.sampled_from([1, 3, 8, 64]), st.integers(1, 6), st.data())
 def test_the_list_order_is_that_of_a_look_at_every_task(
-    body: list[Instr], window: int, tiles: int
+    body: list[Instr], window: int, tiles: int, data: st.DataObject
 ) -> None:
     scheduler = Scheduler(ARCH, window)
     tasks = scheduler.tasks(body)
+    times = st.sampled_from([0.0, 100.0, 2500.0])
+    ready_ns = data.draw(st.lists(times, min_size=len(body), max_size=len(body)))
+    before = Before({"vector": data.draw(times), "scalar": data.draw(times)}, ready_ns)
 
     def pressures() -> list[MemoryPressure]:
         capacity = tiles * ELEMENTS * F32.bytes
@@ -118,8 +125,8 @@ def test_the_list_order_is_that_of_a_look_at_every_task(
             for memory in (Memory.SBUF, Memory.PSUM)
         ]
 
-    found = list_order(tasks, window, pressures(), scheduler.table_load_ns)
-    expected = _by_definition(tasks, window, pressures(), scheduler)
+    found = list_order(tasks, window, pressures(), scheduler.table_load_ns, before)
+    expected = _by_definition(tasks, window, pressures(), scheduler, before)
     assert [(n.task.position, n.way) for n in found] == [(n.task.position, n.way) for n in expected]
 
 

@@ -17,7 +17,7 @@ from glia.machine.ordering.tasks import Task
 if TYPE_CHECKING:
     from glia.machine.ordering.memory_pressure import MemoryPressure
 
-FreeTimes = dict[str, float]  # by stream, ns
+FreeTimes = Mapping[str, float]  # by stream, ns
 TableLoad = Callable[[str, str], float]  # ns, of one activation table where another is loaded
 Rank = tuple[float, float, int]  # when a task can start (ns), minus its height (ns), its position
 
@@ -32,6 +32,17 @@ class Issue(NamedTuple):
     def way(self) -> str:
         """What makes the variant of the instruction."""
         return self.task.ways[self.number]
+
+
+@dataclass(frozen=True)
+class Before:
+    """What came before a run: when streams are free, and from when each task's operands are there.
+
+    Without it streams are free, and all is there, at 0.
+    """
+
+    free_ns: FreeTimes = field(default_factory=dict)
+    ready_ns: Sequence[float] = ()
 
 
 @dataclass
@@ -120,6 +131,7 @@ def list_order(
     window: int,
     pressures: Sequence[MemoryPressure],
     load_ns: TableLoad,
+    before: Before | None = None,
 ) -> list[Issue]:
     """The tasks in the order of issue, each in the variant that ends first.
 
@@ -127,8 +139,8 @@ def list_order(
     memories' capacities; where nothing fits it is the oldest, which frees tiles soonest. `load_ns`
     is the time to load one activation table where another is loaded.
     """
-    free_ns: FreeTimes = {}
-    ready_ns = [0.0] * len(tasks)
+    free_ns = dict(before.free_ns) if before else {}
+    ready_ns = [*before.ready_ns] if before else [0.0] * len(tasks)
     waiting_for = [task.waiting_for for task in tasks]
     is_issued = [False] * len(tasks)
     oldest = 0

@@ -8,7 +8,7 @@ engine has the least, and the better of both orders is taken.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from glia.arch import Arch
 from glia.base.affine import Affine
 from glia.isa.kit import Instr
 from glia.machine.instruction_rewriting import substitute_instruction
+from glia.machine.ordering.list_order import Before
 from glia.machine.ordering.tasks import Task, in_way
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def repeated_order(
 
 
 class _Orders:
-    """The orders of a body, one or two for each window."""
+    """The orders of a body for each window: from a start, and from what the run before leaves."""
 
     def __init__(self, body: Sequence[Instr], variable: str, scheduler: Scheduler) -> None:
         self.scheduler = scheduler
@@ -62,16 +63,20 @@ class _Orders:
     def best(self, window: int) -> RepeatedOrder:
         """The order that repeats soonest, of those that look so far ahead."""
         scheduler, repetition = self.scheduler, self.repetition
-        orders = [scheduler.order(self.tasks, window)]
-        listed_ns = _busiest_ns(repetition.issued(orders[0]), scheduler.arch)
+        listed = scheduler.order(self.tasks, window)
+        choices = [(self.tasks, listed)]
+        listed_ns = _busiest_ns(repetition.issued(listed), scheduler.arch)
         if _busiest_ns(self.even, scheduler.arch) <= (1 - LEAST_GAIN) * listed_ns:
-            orders.append(scheduler.order(self.even, window))
+            choices.append((self.even, scheduler.order(self.even, window)))
         best = RepeatedOrder((), math.inf)
-        for order in orders:
-            interval_ns = repetition.interval_ns(repetition.issued(order))
-            if interval_ns < best.interval_ns:
-                issues = [(each.task.position, each.way) for each in order]
-                best = RepeatedOrder(issues, interval_ns)
+        for tasks, first in choices:
+            steady = repetition.run(repetition.issued(first))
+            second = scheduler.order(tasks, window, steady.before(tasks, scheduler.arch))
+            orders = [(first, steady), (second, repetition.run(repetition.issued(second)))]
+            for order, its in orders:
+                if its.interval_ns < best.interval_ns:
+                    issues = [(each.task.position, each.way) for each in order]
+                    best = RepeatedOrder(issues, its.interval_ns)
         return best
 
 
@@ -167,6 +172,24 @@ def _loads(tasks: Sequence[Task], arch: Arch) -> dict[str, float]:
     return loads
 
 
+@dataclass(frozen=True)
+class _Steady:
+    """A body whose runs follow each other evenly: the time from one to the next.
+
+    In the next run resources are free at `free_ns`, and tasks wait for earlier runs to `ready_ns`.
+    """
+
+    interval_ns: float
+    free_ns: Mapping[str, float]
+    ready_ns: Sequence[float]
+
+    def before(self, tasks: Sequence[Task], arch: Arch) -> Before:
+        """What the next run finds; its transfers may be issued at any time, and wait in queues."""
+        streams = {each for task in tasks for each in task.streams if not each.startswith("queue.")}
+        free_ns = {each: self.free_ns.get(resource_of(each, arch), 0.0) for each in streams}
+        return Before(free_ns, self.ready_ns)
+
+
 class _Repetition:
     """A body that runs again and again: what waits for what, in one run of it and in the next.
 
@@ -188,8 +211,8 @@ class _Repetition:
         task = self.scheduler.task
         return [task(n.task.position, in_way(n.task.instruction, n.way)) for n in order]
 
-    def interval_ns(self, issued: Sequence[Task]) -> float:
-        """The time from one run to the next in an order, each engine and all of DMA in turn."""
+    def run(self, issued: Sequence[Task]) -> _Steady:
+        """What an order comes to, with each engine, and all of DMA, in turn."""
         arch, count = self.scheduler.arch, self.count
         by_position = {task.position: task for task in issued}
         ready_ns = [0.0] * (count * (REPETITIONS + 1))
@@ -210,4 +233,4 @@ class _Repetition:
                     place = run * count + successor
                     ready_ns[place] = max(ready_ns[place], end + task.latency * is_seen)
             ends.append(max(free_ns.values()))
-        return ends[-1] - ends[-2]
+        return _Steady(ends[-1] - ends[-2], free_ns, ready_ns[-count:])

@@ -122,3 +122,38 @@ def test_transposed_bytes_keep_their_bits(target: str) -> None:
     is_nan = np.isnan(wanted.astype(np.float32))
     np.testing.assert_array_equal(moved[~is_nan], wanted.view(np.uint8)[~is_nan])
     assert np.isnan(moved[is_nan].view(ml_dtypes.float8_e5m2).astype(np.float32)).all()
+
+
+def _attention(q: Any, k: Any, v: Any) -> Any:
+    return jax.nn.softmax(q @ k.T, axis=-1) @ v
+
+
+def _normalised(x: Any, weights: Any) -> Any:
+    return jax.nn.standardize(x) @ weights
+
+
+def _copied_columns(
+    target: str, function: Callable[..., Any], *shapes: tuple[int, int]
+) -> set[int]:
+    """How many columns copies take from PSUM of what the PE has transposed there."""
+    arrays = [np.zeros(shape, ml_dtypes.bfloat16) for shape in shapes]
+    program = glia.compile(jax.jit(function).lower(*arrays), target=target).program
+    instructions = list(walk(program.body))
+    turned = {
+        each.dst.tile.name
+        for each in instructions
+        if isinstance(each, NcTranspose) and each.runs_on == "tensor"
+    }
+    return {
+        pattern.free
+        for each in instructions
+        if not isinstance(each, NcTranspose)
+        for pattern in each.read_patterns()
+        if pattern.tile.name in turned
+    }
+
+
+@pytest.mark.parametrize("target", ["trn2", "trn3"])
+def test_one_copy_takes_several_blocks_where_their_products_are_short(target: str) -> None:
+    assert max(_copied_columns(target, _attention, (512, 64), (512, 64), (512, 64))) == 512
+    assert _copied_columns(target, _normalised, (512, 256), (256, 4096)) == {128}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from itertools import product
 
 from glia.base.affine import ZERO, Affine
@@ -16,8 +17,10 @@ from glia.machine.emit.box import Box
 from glia.machine.emit.groups.shared_boxes import SharedBoxes
 from glia.machine.emit.layout import AxisRange, Env, Point, fold_dims, tile_pattern
 from glia.machine.emit.nest import EmitContext, NestEmitter
-from glia.tile.contraction import contraction_operands
+from glia.tile.contraction import PARTITIONS, contraction_operands
 from glia.tile.ir import Accumulator, Load, Nest, Schedule
+
+LONG_PRODUCTS = 4  # times a block's copy from PSUM: the PE, not who copies, is what is waited for
 
 
 class ContractionEmitter(NestEmitter):
@@ -59,6 +62,23 @@ class ContractionEmitter(NestEmitter):
                 kept.append((load, partition))
         return kept
 
+    def _products_ns(self, load: Load) -> float:
+        """The time of the PE with a block of an operand; 0 of what is none."""
+        operands = (self.stationary, self.moving)
+        if load not in operands:
+            return 0.0
+        own = {v for part in load.index for v in part.variables}
+        others = {v for each in operands for part in each.index for v in part.variables} - own
+        arch = self.context.costs.arch
+        passes = arch.tensor_passes.get(load.dtype.name, 1.0)
+        return arch.cycles_to_ns("tensor", passes * math.prod(self.extents[a] for a in others))
+
+    @cached_property
+    def _copy_ns(self) -> float:
+        """The time to copy a transposed block from PSUM."""
+        arch = self.context.costs.arch
+        return arch.cycles_to_ns("vector", PARTITIONS + arch.issue_gap_cycles["vector"])
+
     # --- several reduced axes on the partitions ---------------------------------------------------
 
     def _is_packed(self, load: Load, partition: str) -> bool:
@@ -72,6 +92,7 @@ class ContractionEmitter(NestEmitter):
         return self._packed_parts(load, env)[0][1]
 
     def stage(self, load: Load, partition: str, env: Env) -> None:
+        self.stager.joins_transposes = self._products_ns(load) < LONG_PRODUCTS * self._copy_ns
         if not self._is_packed(load, partition):
             super().stage(load, partition, env)
             return

@@ -10,13 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 
 import numpy as np
 
 from glia.arch.kit import Arch
-from glia.base.affine import ZERO, Affine
-from glia.base.dtype import BF16, F32, U8, float_limits
+from glia.base.affine import Affine
+from glia.base.dtype import BF16, F32, U8, DType, float_limits
 from glia.isa.instructions.tensor import NcTranspose
 from glia.isa.instructions.vector import Memset, TensorCopy, TensorScalar
 from glia.isa.operand import Memory, Pattern, Tile, whole_tile
@@ -65,6 +66,14 @@ class Source:
     queue: str = "load"
 
 
+@dataclass(frozen=True)
+class _Strip:
+    """Blocks whose transposes lie side by side in `dst`, on the same partitions."""
+
+    dst: Pattern
+    blocks: Sequence[Pattern]
+
+
 class Stager:
     """Copies boxes of buffers into SBUF tiles: the homes of loads."""
 
@@ -74,6 +83,7 @@ class Stager:
         self.builder = builder
         self.arch = arch
         self.saturates_infinity = saturates_infinity
+        self.joins_transposes = True  # where engines that empty PSUM have more to do than the PE
         self.queue = ""  # of all transfers, in place of their source's and of the transposing ones'
 
     def stage(self, load: Load, box: Box, source: Source, partitions: int) -> Home:
@@ -399,30 +409,26 @@ class Stager:
         """Fill `home` from a resident buffer that has another dimension on the partitions."""
         if f"box{source.partition_dim}" not in box.env:
             raise Refusal(f"{load.buffer} cannot be transposed into place", load.buffer)
-        part = {box.partition: AxisRange(ZERO, box.rows), **box.env}
-        self._transpose(load, box, source, home, part)
-
-    def _transpose(
-        self, load: Load, box: Box, source: Home, home: Home, part: Mapping[str, AxisRange]
-    ) -> None:
-        """Fill part of `home` from a home that has another dimension on the partitions."""
         axis = f"box{source.partition_dim}"
         others = [a for a in box.free if a != axis]
-        first, fixed = box.low + part[box.partition].base, {a: part[a] for a in others}
+        fixed = {a: box.env[a] for a in others}
+        most = self._turned_columns(load.dtype)
+        columns = min(box.env[axis].extent, most)
+        rows = box.block * (most // columns)
 
         def block(start: Affine, count: int, column: Affine, extent: int) -> None:
             spans = {
-                box.partition: AxisRange(first + start, count),
+                box.partition: AxisRange(box.low + start, count),
                 axis: AxisRange(column, extent),
             }
             self._transpose_blocks(load, box, source, home, axis, {**fixed, **spans}, others)
 
         self._in_blocks(
-            part[box.partition].extent,
-            box.block,
+            box.rows,
+            rows,
             lambda start, count: self._in_blocks(
                 box.env[axis].extent,
-                PARTITIONS,
+                columns,
                 lambda column, extent: block(start, count, column, extent),
             ),
         )
@@ -451,14 +457,28 @@ class Stager:
                 inner = spans | {others[0]: AxisRange(spans[others[0]].base + index, 1)}
                 self._transpose_blocks(load, box, source, home, axis, inner, others[1:])
             return
-        data = home_pattern(source, box.index, Point(spans, axis, (box.partition,)))
-        dst = home_pattern(home, box.index, Point(spans, box.partition, (axis,)))
-        if data is None or dst is None:
-            raise Refusal(f"a transposed block of {load.buffer} does not line up", load.buffer)
-        self._emit_transpose(dst, data)
+        strips = []
+        for rows in _parts_of(spans[box.partition], box.block):
+            at = {**spans, box.partition: rows}
+            dst = home_pattern(home, box.index, Point(at, box.partition, (axis,)))
+            blocks = [
+                home_pattern(source, box.index, Point({**at, axis: part}, axis, (box.partition,)))
+                for part in _parts_of(spans[axis], PARTITIONS)
+            ]
+            if dst is None or None in blocks:
+                raise Refusal(f"a transposed block of {load.buffer} does not line up", load.buffer)
+            strips.append(_Strip(dst, [each for each in blocks if each is not None]))
+        self._emit_transposes(strips)
 
-    def _emit_transpose(self, dst: Pattern, data: Pattern) -> None:
-        """Transpose one block, up to 128 x 128 elements, with every bit kept.
+    def _turned_columns(self, dtype: DType) -> int:
+        """The columns of transposed blocks that one copy takes from PSUM."""
+        if not self.joins_transposes:
+            return PARTITIONS
+        width = max(dtype.bytes, BF16.bytes)
+        return PARTITIONS * max(1, self.arch.psum_bank_bytes // (PARTITIONS * width))
+
+    def _emit_transposes(self, strips: Sequence[_Strip]) -> None:
+        """Transpose blocks, up to 128 x 128 elements each, with every bit kept.
 
         The PE does where it moves bits. Where it multiplies by an identity matrix, which makes a
         row of dst NaN for one infinity or NaN of data, and every small negative integer is the
@@ -468,16 +488,22 @@ class Stager:
         With `saturates_infinity` such a PE transposes floats, whose infinities become the greatest
         finite values before; a NaN still makes a row NaN.
         """
-        if data.dtype.bytes == 1:
-            self._transpose_on_array(replace(dst, dtype=U8), self._bytes_as_numbers(data))
+        dtype = strips[0].dst.dtype
+        if dtype.bytes == 1:
+            self._transpose_on_array(strips, self._bytes_as_numbers)
         elif self.arch.capabilities.has_bit_exact_transpose:
-            self._transpose_on_array(_as_float(dst), _as_float(data))
-        elif self.saturates_infinity and data.dtype.is_float:
-            self._transpose_on_array(dst, self._saturated(data))
-        elif data.dtype.bytes == 2:
-            self.builder.dma_transposed(dst, data, self.queue or "move")
+            self._transpose_on_array(strips, _as_float)
+        elif self.saturates_infinity and dtype.is_float:
+            self._transpose_on_array(strips, self._saturated)
         else:
-            self._transpose_by_quadrants(dst, data)
+            turn = self._transpose_by_quadrants
+            if dtype.bytes == 2:
+                turn = partial(self.builder.dma_transposed, queue=self.queue or "move")
+            for strip in strips:
+                at = 0
+                for data in strip.blocks:
+                    turn(_part(strip.dst, 0, strip.dst.partitions, at, data.partitions), data)
+                    at += data.partitions
 
     def _saturated(self, data: Pattern) -> Pattern:
         """A copy of floats with the greatest finite values in place of infinities."""
@@ -500,13 +526,26 @@ class Stager:
         self.builder.emit(TensorCopy(dst=copied, src=source, on="gpsimd", loc=loc))
         return copied
 
-    def _transpose_on_array(self, dst: Pattern, data: Pattern) -> None:
-        transposed = self.builder.tile(
-            "turned", Memory.PSUM, data.dtype, dst.partitions, data.partitions
-        )
-        loc = self.builder.loc
-        self.builder.emit(NcTranspose(dst=whole_tile(transposed), data=data, loc=loc))
-        self.builder.emit(TensorCopy(dst=dst, src=whole_tile(transposed), on="vector", loc=loc))
+    def _transpose_on_array(
+        self, strips: Sequence[_Strip], prepare: Callable[[Pattern], Pattern]
+    ) -> None:
+        """Transpose blocks, after they are prepared, to PSUM; one copy takes strips alike."""
+        loc, is_bytes = self.builder.loc, strips[0].dst.dtype.bytes == 1
+        dtype = BF16 if is_bytes else _as_float(strips[0].dst).dtype
+        rows = max(strip.dst.partitions for strip in strips)
+        columns = sum(strip.dst.free for strip in strips)
+        turned = whole_tile(self.builder.tile("turned", Memory.PSUM, dtype, rows, columns))
+        at, pairs = 0, []
+        for strip in strips:
+            dst = replace(strip.dst, dtype=U8 if is_bytes else dtype)
+            pairs.append((dst, _part(turned, 0, dst.partitions, at, dst.free)))
+            for data in map(prepare, strip.blocks):
+                part = _part(turned, 0, dst.partitions, at, data.partitions)
+                self.builder.emit(NcTranspose(dst=part, data=data, loc=loc))
+                at += data.partitions
+        for pair in merge_transfers(pairs, len(pairs)):
+            dst, src = fold_dims(pair)
+            self.builder.emit(TensorCopy(dst=dst, src=src, on="vector", loc=loc))
 
     def _transpose_by_quadrants(self, dst: Pattern, data: Pattern) -> None:
         side = self.arch.quadrant_partitions
@@ -518,6 +557,12 @@ class Stager:
                 turned = _part(dst, column, columns, row, rows)
                 loc = self.builder.loc
                 self.builder.emit(NcTranspose(dst=turned, data=part, on="vector", loc=loc))
+
+
+def _parts_of(span: AxisRange, size: int) -> Iterator[AxisRange]:
+    """The ranges of at most `size` that a range is cut into."""
+    for start, count in _pieces(span.extent, size):
+        yield AxisRange(span.base + start, count)
 
 
 def _part(pattern: Pattern, row: int, rows: int, column: int, columns: int) -> Pattern:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import Counter, defaultdict
 from collections.abc import Container, Sequence
 
@@ -42,6 +43,14 @@ class MemoryPressure:
                 if name in held and name not in self.live:
                     self._allocate(name, bytes_used)
         self.remaining_uses.update(self.live.keys())  # one use that never comes
+
+    def copy(self) -> MemoryPressure:
+        """The same state, to order a run from it once more."""
+        found = copy.copy(self)
+        found.added_bytes = [*self.added_bytes]
+        found.remaining_uses = self.remaining_uses.copy()
+        found.live = dict(self.live)
+        return found
 
     def most_live_in_order(self) -> int:
         """The bytes per partition that are live at most in the order given."""

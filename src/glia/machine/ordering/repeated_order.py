@@ -16,11 +16,10 @@ from glia.arch import Arch
 from glia.base.affine import Affine
 from glia.isa.kit import Instr
 from glia.machine.instruction_rewriting import substitute_instruction
-from glia.machine.ordering.list_order import Before
+from glia.machine.ordering.list_order import Before, Issue, list_order
 from glia.machine.ordering.tasks import Task, in_way
 
 if TYPE_CHECKING:
-    from glia.machine.ordering.list_order import Issue
     from glia.machine.passes.schedule import Scheduler
 
 REPETITIONS = 4  # of a body, after which its iterations follow each other evenly
@@ -58,26 +57,33 @@ class _Orders:
         self.scheduler = scheduler
         self.tasks = scheduler.tasks(body)
         self.even = _divided_evenly(self.tasks, scheduler.arch)
+        self.pressures = scheduler.pressures(self.tasks)
         self.repetition = _Repetition(body, variable, scheduler)
 
     def best(self, window: int) -> RepeatedOrder:
         """The order that repeats soonest, of those that look so far ahead."""
         scheduler, repetition = self.scheduler, self.repetition
-        listed = scheduler.order(self.tasks, window)
+        listed = self._listed(self.tasks, window)
         choices = [(self.tasks, listed)]
         listed_ns = _busiest_ns(repetition.issued(listed), scheduler.arch)
         if _busiest_ns(self.even, scheduler.arch) <= (1 - LEAST_GAIN) * listed_ns:
-            choices.append((self.even, scheduler.order(self.even, window)))
+            choices.append((self.even, self._listed(self.even, window)))
         best = RepeatedOrder((), math.inf)
         for tasks, first in choices:
             steady = repetition.run(repetition.issued(first))
-            second = scheduler.order(tasks, window, steady.before(tasks, scheduler.arch))
+            second = self._listed(tasks, window, steady.before(tasks, scheduler.arch))
             orders = [(first, steady), (second, repetition.run(repetition.issued(second)))]
             for order, its in orders:
                 if its.interval_ns < best.interval_ns:
                     issues = [(each.task.position, each.way) for each in order]
                     best = RepeatedOrder(issues, its.interval_ns)
         return best
+
+    def _listed(
+        self, tasks: Sequence[Task], window: int, before: Before | None = None
+    ) -> list[Issue]:
+        pressures = [each.copy() for each in self.pressures]
+        return list_order(tasks, window, pressures, self.scheduler.table_load_ns, before)
 
 
 def _distinct(windows: Sequence[int], count: int) -> list[int]:
@@ -199,6 +205,7 @@ class _Repetition:
     def __init__(self, body: Sequence[Instr], variable: str, scheduler: Scheduler) -> None:
         self.count = len(body)
         self.scheduler = scheduler
+        self._variants: dict[tuple[int, str], Task] = {}
         runs = [
             substitute_instruction(each, {}, {variable: Affine((), run)})
             for run in range(2)
@@ -208,29 +215,42 @@ class _Repetition:
 
     def issued(self, order: Sequence[Issue]) -> list[Task]:
         """The tasks in order, in the variants that are issued."""
-        task = self.scheduler.task
-        return [task(n.task.position, in_way(n.task.instruction, n.way)) for n in order]
+        return [self._variant(each.task, each.way) for each in order]
+
+    def _variant(self, task: Task, way: str) -> Task:
+        known = self._variants.get((task.position, way))
+        if known is None:
+            known = self.scheduler.task(task.position, in_way(task.instruction, way))
+            self._variants[task.position, way] = known
+        return known
 
     def run(self, issued: Sequence[Task]) -> _Steady:
         """What an order comes to, with each engine, and all of DMA, in turn."""
-        arch, count = self.scheduler.arch, self.count
-        by_position = {task.position: task for task in issued}
+        arch, count, load_ns = self.scheduler.arch, self.count, self.scheduler.table_load_ns
+        streams = {task.position: task.streams[0] for task in issued}
+        steps = []
+        for task in issued:
+            edges, stream = self.tasks[task.position], task.streams[0]
+            seen_ns = [
+                (each, 0.0 if in_order and each not in edges.readers else task.latency)
+                for each in edges.successors
+                for in_order in [streams[each % count] == stream]
+            ]
+            resource = resource_of(stream, arch)
+            steps.append((task.position, resource, task.durations[0], task.table, seen_ns))
         ready_ns = [0.0] * (count * (REPETITIONS + 1))
         free_ns: dict[str, float] = {}
         table = ""
         ends = [0.0]
-        for run in range(REPETITIONS):
-            for task in issued:
-                resource = resource_of(task.streams[0], arch)
-                start = max(free_ns.get(resource, 0.0), ready_ns[run * count + task.position])
-                end = start + task.durations[0] + self.scheduler.table_load_ns(task.table, table)
-                table = task.table or table
+        for first in range(0, count * REPETITIONS, count):
+            for position, resource, duration, needed, seen_ns in steps:
+                end = max(free_ns.get(resource, 0.0), ready_ns[first + position]) + duration
+                if needed:
+                    end += load_ns(needed, table)
+                    table = needed
                 free_ns[resource] = end
-                edges = self.tasks[task.position]
-                for successor in edges.successors:
-                    is_ordered = by_position[successor % count].streams[0] == task.streams[0]
-                    is_seen = not is_ordered or successor in edges.readers
-                    place = run * count + successor
-                    ready_ns[place] = max(ready_ns[place], end + task.latency * is_seen)
+                for successor, latency in seen_ns:
+                    place = first + successor
+                    ready_ns[place] = max(ready_ns[place], end + latency)
             ends.append(max(free_ns.values()))
         return _Steady(ends[-1] - ends[-2], free_ns, ready_ns[-count:])

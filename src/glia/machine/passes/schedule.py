@@ -28,7 +28,7 @@ from glia.isa.operand import Memory, usable_bytes_per_partition
 from glia.machine.instruction_rewriting import substitute
 from glia.machine.ir import Loop, Program, Statement, with_blocks
 from glia.machine.legal_instruction import violations
-from glia.machine.ordering.list_order import Before, Issue, list_order
+from glia.machine.ordering.list_order import Issue, list_order
 from glia.machine.ordering.memory_pressure import MemoryPressure
 from glia.machine.ordering.repeated_order import RepeatedOrder, repeated_order
 from glia.machine.ordering.structure import Structure, Structures
@@ -322,12 +322,13 @@ class Scheduler:
             if variant.on != instruction.runs_on and not violations(variant, self.arch):
                 yield variant
 
-    def order(
-        self, tasks: Sequence[Task], window: int, before: Before | None = None
-    ) -> list[Issue]:
+    def order(self, tasks: Sequence[Task], window: int) -> list[Issue]:
         """List-schedule the tasks; prefers those whose new tiles fit in the memory's share."""
-        pressures = [self._pressure(tasks, memory) for memory in RUN_SHARES]
-        return list_order(tasks, window, pressures, self.table_load_ns, before)
+        return list_order(tasks, window, self.pressures(tasks), self.table_load_ns)
+
+    def pressures(self, tasks: Sequence[Task]) -> list[MemoryPressure]:
+        """The state of the memories on chip before a run."""
+        return [self._pressure(tasks, memory) for memory in RUN_SHARES]
 
 
 def _live_across_iterations(tasks: Sequence[Task]) -> set[str]:

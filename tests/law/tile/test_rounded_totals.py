@@ -11,6 +11,7 @@ import pytest
 
 import glia
 from glia.base.dtype import BF16, F32
+from glia.isa.instructions.vector import TensorCopy
 from glia.tile.ir import Accumulator, Apply, Literal
 from glia.tile.nest_rewriting import rounded_total
 from support.targets import CORES
@@ -47,3 +48,19 @@ def test_totals_are_rounded_once(target: str) -> None:
     for value, wanted in zip(found, (wide.sum(-1), wide.max(-1), wide.mean(-1)), strict=True):
         half_a_step = np.abs(wanted) * 2.0**-8 + 2e-5
         assert (np.abs(np.asarray(value).astype(np.float64) - wanted) <= half_a_step).all()
+
+
+def _attention(q: Any, k: Any, v: Any) -> Any:
+    scores = jnp.einsum("hqd,hkd->hqk", q, k) * jnp.asarray(0.125, q.dtype)
+    return jnp.einsum("hqk,hkd->hqd", jax.nn.softmax(scores, axis=-1), v)
+
+
+@pytest.mark.parametrize("target", ["trn2", "trn3"])
+def test_a_rounded_total_is_written_where_it_stays(target: str) -> None:
+    """No column is copied: sums of a row go to SBUF, where the next nest reads them."""
+    arrays = [np.zeros((12, 384, 64), jnp.bfloat16)] * 3
+    lowered = jax.jit(_attention).lower(*arrays)
+    program = glia.compile(lowered, target=target, no_cache=True).program
+    copies = [each for each in program.instructions() if isinstance(each, TensorCopy)]
+    assert copies
+    assert all(each.dst.free > 1 for each in copies)

@@ -89,11 +89,12 @@ class VectorNestEmitter(NestEmitter):
             return
         if not inner and self._sum_columns(result):
             return
-        target = None if inner else self._target_of_total(result)
         finish: Expr = self.nest.finish or Accumulator(reduction.dtype)
         dtype = reduction.dtype
+        target = None if inner else self._target_of_total(result, finish, dtype)
         if not inner and target is None and (rounded := self._rounded_finish(finish)) is not None:
             finish, dtype = rounded, BF16
+            target = self._target_of_total(result, finish, dtype)
         accumulator = target or self._accumulator(result, dtype)
         if inner:
             self._clear(accumulator)
@@ -269,22 +270,20 @@ class VectorNestEmitter(NestEmitter):
             return None
         return rounded_total(finish, BF16)
 
-    def _target_of_total(self, result: Point) -> Pattern | None:
-        """The target in SBUF of a total, where nothing is left to compute; else None.
+    def _target_of_total(self, result: Point, finish: Expr, dtype: DType) -> Pattern | None:
+        """The target in SBUF of a total of a dtype, where nothing is left to compute; else None.
 
         A maximum may be rounded to the target's dtype on writing; sums have float32 accumulators.
         """
-        reduction, finish, target = self.nest.reduction, self.nest.finish, self.nest.target
+        reduction, target = self.nest.reduction, self.nest.target
         home = self.context.sources[target.buffer].home
-        is_final = finish is None or (
-            isinstance(finish, Apply)
-            and finish.function == "convert"
-            and isinstance(finish.args[0], Accumulator)
-        )
+        if isinstance(finish, Apply) and finish.function == "convert":
+            finish = finish.args[0]
+        is_final = isinstance(finish, Accumulator)
         if reduction is None or not reduction.dtype.is_float or home is None or not is_final:
             return None
         is_chosen = reduction.function in ("maximum", "minimum") and home.tile.dtype.is_float
-        if not is_chosen and home.tile.dtype is not reduction.dtype:
+        if not is_chosen and home.tile.dtype is not dtype:
             return None
         return home_pattern(home, target.index, result)
 

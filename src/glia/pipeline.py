@@ -340,7 +340,7 @@ PIPELINE: tuple[Pass, ...] = (
     ),
     Pass(
         "expand_scalars",
-        f"{_TILE}expand_scalars:expand_scalars",
+        "glia.tile.expand.expand_scalars:expand_scalars",
         makes="tile",
         after={"defer_factors": "a quotient is a factor before it is a reciprocal's product"},
     ),

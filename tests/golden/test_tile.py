@@ -10,7 +10,7 @@ from glia.base.dtype import F32
 from glia.graph import ops
 from glia.graph.ir import Graph, Node, Parameter, TensorType
 from glia.tile.build.lower import build
-from glia.tile.passes.expand_scalars import expand_scalars
+from glia.tile.expand.expand_scalars import expand_scalars
 from glia.tile.text import print_program
 
 

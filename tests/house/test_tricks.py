@@ -55,7 +55,7 @@ BY_IDENTITY = {
     "tile/legal.py": "expressions",
     "tile/masked_columns.py": "expressions",
     "tile/nest_rewriting.py": "expressions",
-    "tile/passes/expand_scalars.py": "expressions",
+    "tile/expand/expand_scalars.py": "expressions",
     "tile/live_values.py": "expressions",
     "tile/passes/schedule.py": "expressions",
     "tile/passes/skip_masked_blocks.py": "expressions",

@@ -12,10 +12,10 @@ from glia.compiler import run_pipeline
 from glia.frontend.hlo import import_hlo
 from glia.options import CompileOptions
 from glia.tile.evaluate import evaluate
+from glia.tile.expand.expand_scalars import expand_scalars
+from glia.tile.expand.scalar_terms import is_direct
 from glia.tile.ir import SCANS, Apply, Program
 from glia.tile.legal import verify
-from glia.tile.passes.expand_scalars import expand_scalars
-from glia.tile.passes.scalar_terms import is_direct
 from glia.tile.text import parse_program, print_program
 from support import corpus
 

@@ -20,7 +20,7 @@ import glia.machine.emit.lower as emit_module
 import glia.machine.passes.insert_semaphores as semaphores_module
 import glia.machine.passes.place as place_module
 import glia.machine.passes.schedule as schedule_module
-import glia.tile.passes.expand_scalars as scalars_module
+import glia.tile.expand.expand_scalars as scalars_module
 from glia.base.dtype import F32
 from glia.base.errors import InternalError
 from glia.cli.glia import main

@@ -93,6 +93,23 @@ def map_leaves(
     return visit(expression)
 
 
+def fold(
+    expression: Expr, of_leaf: Callable[[Expr], T], of_call: Callable[[Apply, list[T]], T]
+) -> T:
+    """A value of an expression from those of its leaves and arguments, of shared parts once."""
+    done: dict[int, T] = {}
+
+    def visit(part: Expr) -> T:
+        if id(part) not in done:
+            if isinstance(part, Apply):
+                done[id(part)] = of_call(part, [visit(each) for each in part.args])
+            else:
+                done[id(part)] = of_leaf(part)
+        return done[id(part)]
+
+    return visit(expression)
+
+
 def are_equal(a: Expr, b: Expr) -> bool:
     """Whether two expressions are the same, in time linear in their distinct parts."""
     equal: set[tuple[int, int]] = set()

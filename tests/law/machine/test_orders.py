@@ -17,7 +17,7 @@ from glia.isa.instructions.vector import TensorCopy, TensorScalar
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Pattern, Tile, whole_tile
 from glia.machine.instruction_rewriting import replace_tiles, substitute_instruction
-from glia.machine.ordering.list_order import Before, Issue, list_order
+from glia.machine.ordering.list_order import Issue, StartState, list_order
 from glia.machine.ordering.memory_pressure import MemoryPressure
 from glia.machine.ordering.repeated_order import repeated_order
 from glia.machine.ordering.structure import Structures
@@ -65,12 +65,12 @@ def _by_definition(
     window: int,
     pressures: Sequence[MemoryPressure],
     scheduler: Scheduler,
-    before: Before,
+    start_state: StartState,
 ) -> list[Issue]:
     """What `list_order` gives, with a look at every task in every turn."""
     left = [task.position for task in tasks]
     waiting = [task.waiting_for for task in tasks]
-    heights, ready, free = [0.0] * len(tasks), [*before.ready_ns], dict(before.free_ns)
+    heights, ready, free = [0.0] * len(tasks), [*start_state.ready_ns], dict(start_state.free_ns)
     for task in reversed(tasks):
         above = max((heights[each] for each in task.successors), default=0.0)
         heights[task.position] = min(task.durations) + task.latency + above
@@ -116,7 +116,7 @@ def test_the_list_order_is_that_of_a_look_at_every_task(
     tasks = scheduler.tasks(body)
     times = st.sampled_from([0.0, 100.0, 2500.0])
     ready_ns = data.draw(st.lists(times, min_size=len(body), max_size=len(body)))
-    before = Before({"vector": data.draw(times), "scalar": data.draw(times)}, ready_ns)
+    start = StartState({"vector": data.draw(times), "scalar": data.draw(times)}, ready_ns)
 
     def pressures() -> list[MemoryPressure]:
         capacity = tiles * ELEMENTS * F32.bytes
@@ -125,8 +125,8 @@ def test_the_list_order_is_that_of_a_look_at_every_task(
             for memory in (Memory.SBUF, Memory.PSUM)
         ]
 
-    found = list_order(tasks, window, pressures(), scheduler.table_load_ns, before)
-    expected = _by_definition(tasks, window, pressures(), scheduler, before)
+    found = list_order(tasks, window, pressures(), scheduler.table_load_ns, start)
+    expected = _by_definition(tasks, window, pressures(), scheduler, start)
     assert [(n.task.position, n.way) for n in found] == [(n.task.position, n.way) for n in expected]
 
 
@@ -196,7 +196,7 @@ def test_a_loop_whose_room_is_not_known_is_ordered_with_the_narrow_window() -> N
 
 
 def test_what_an_instruction_may_become_depends_on_its_numbers() -> None:
-    """Before generation 3 an activation adds no number but 0, so a sum stays on Vector."""
+    """StartState generation 3 an activation adds no number but 0, so a sum stays on Vector."""
     scheduler = Scheduler(get_target("trn1").arch, 8)
     dst, data = (whole_tile(Tile(name, Memory.SBUF, F32, PARTITIONS, 8)) for name in "ab")
     zero, half = (

@@ -13,6 +13,10 @@ from glia.graph import ops
 from glia.graph.ir import Parameter, TensorType
 from glia.graph.scalar import FUNCTIONS, convert
 from glia.tile.evaluate import evaluate
+from glia.tile.expand.buffer_bounds import BufferBounds
+from glia.tile.expand.expand_scalars import expand_scalars
+from glia.tile.expand.scalar_terms import EQUATIONS, is_direct
+from glia.tile.expand.value_bounds import value_bounds
 from glia.tile.ir import (
     Accumulator,
     Apply,
@@ -26,10 +30,6 @@ from glia.tile.ir import (
     Reduction,
     Store,
 )
-from glia.tile.passes.buffer_bounds import BufferBounds
-from glia.tile.passes.expand_scalars import expand_scalars
-from glia.tile.passes.scalar_terms import EQUATIONS, is_direct
-from glia.tile.passes.value_bounds import value_bounds
 from glia.tile.text import parse_program
 
 Array = np.ndarray[Any, Any]

@@ -35,14 +35,11 @@ class Issue(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Before:
-    """What came before a run: when streams are free, and from when each task's operands are there.
+class StartState:
+    """When streams are free as a run starts, and from when the operands of each task are there."""
 
-    Without it streams are free, and all is there, at 0.
-    """
-
-    free_ns: FreeTimes = field(default_factory=dict)
-    ready_ns: Sequence[float] = ()
+    free_ns: FreeTimes
+    ready_ns: Sequence[float]
 
 
 @dataclass
@@ -131,16 +128,17 @@ def list_order(
     window: int,
     pressures: Sequence[MemoryPressure],
     load_ns: TableLoad,
-    before: Before | None = None,
+    start: StartState | None = None,
 ) -> list[Issue]:
     """The tasks in the order of issue, each in the variant that ends first.
 
     A task is at most `window` positions ahead of the oldest that is left, and its tiles fit in the
     memories' capacities; where nothing fits it is the oldest, which frees tiles soonest. `load_ns`
-    is the time to load one activation table where another is loaded.
+    is the time to load one activation table where another is loaded. Without a start all is free,
+    and there, at 0.
     """
-    free_ns = dict(before.free_ns) if before else {}
-    ready_ns = [*before.ready_ns] if before else [0.0] * len(tasks)
+    free_ns = dict(start.free_ns) if start else {}
+    ready_ns = [*start.ready_ns] if start else [0.0] * len(tasks)
     waiting_for = [task.waiting_for for task in tasks]
     is_issued = [False] * len(tasks)
     oldest = 0

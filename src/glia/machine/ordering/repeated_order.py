@@ -16,7 +16,7 @@ from glia.arch import Arch
 from glia.base.affine import Affine
 from glia.isa.kit import Instr
 from glia.machine.instruction_rewriting import substitute_instruction
-from glia.machine.ordering.list_order import Before, Issue, list_order
+from glia.machine.ordering.list_order import Issue, StartState, list_order
 from glia.machine.ordering.tasks import Task, in_way
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class _Orders:
         best = RepeatedOrder((), math.inf)
         for tasks, first in choices:
             steady = repetition.run(repetition.issued(first))
-            second = self._listed(tasks, window, steady.before(tasks, scheduler.arch))
+            second = self._listed(tasks, window, steady.start_of_next(tasks, scheduler.arch))
             orders = [(first, steady), (second, repetition.run(repetition.issued(second)))]
             for order, its in orders:
                 if its.interval_ns < best.interval_ns:
@@ -80,10 +80,10 @@ class _Orders:
         return best
 
     def _listed(
-        self, tasks: Sequence[Task], window: int, before: Before | None = None
+        self, tasks: Sequence[Task], window: int, start: StartState | None = None
     ) -> list[Issue]:
         pressures = [each.copy() for each in self.pressures]
-        return list_order(tasks, window, pressures, self.scheduler.table_load_ns, before)
+        return list_order(tasks, window, pressures, self.scheduler.table_load_ns, start)
 
 
 def _distinct(windows: Sequence[int], count: int) -> list[int]:
@@ -189,11 +189,11 @@ class _Steady:
     free_ns: Mapping[str, float]
     ready_ns: Sequence[float]
 
-    def before(self, tasks: Sequence[Task], arch: Arch) -> Before:
+    def start_of_next(self, tasks: Sequence[Task], arch: Arch) -> StartState:
         """What the next run finds; its transfers may be issued at any time, and wait in queues."""
         streams = {each for task in tasks for each in task.streams if not each.startswith("queue.")}
         free_ns = {each: self.free_ns.get(resource_of(each, arch), 0.0) for each in streams}
-        return Before(free_ns, self.ready_ns)
+        return StartState(free_ns, self.ready_ns)
 
 
 class _Repetition:

@@ -14,8 +14,8 @@ from glia.isa import INSTRUCTIONS
 from glia.isa.alu import COMPARISONS
 from glia.isa.form import family_of
 from glia.tile.evaluate import apply as apply_to_arrays
+from glia.tile.expand.value_bounds import Bounds, value_bounds
 from glia.tile.ir import Apply, Expr, Literal
-from glia.tile.passes.value_bounds import Bounds, value_bounds
 
 _OVERFLOWING = frozenset(("add", "subtract", "multiply"))  # engines saturate narrow integers
 _NEEDS_RANGE_REDUCTION = frozenset(

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 
 from glia.base.dtype import F32, S32, U32
-from glia.tile.passes.equations_float import (
+from glia.tile.expand.equations_float import (
     SIGN_BIT,
     exact_product,
     nearest_whole,
     with_sign_of,
 )
-from glia.tile.passes.scalar_terms import Term, equation
+from glia.tile.expand.scalar_terms import Term, equation
 
 LEAST_MAGNITUDE, MOST_MAGNITUDE = 2.0**-149, 2.0**128
 BITS_PER_ROUND = 20  # quotients of a round are exact to half a unit, so that |rest| <= divisor < 2

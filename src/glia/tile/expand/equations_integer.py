@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from glia.base.dtype import F32, S32, U32, DType, Kind
+from glia.tile.expand.scalar_terms import Term, equation
 from glia.tile.ir import Literal
-from glia.tile.passes.scalar_terms import Term, equation
 
 BELOW_ONE = 1 - 2.0**-21  # scales an estimated quotient so that it is never too great
 

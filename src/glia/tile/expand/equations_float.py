@@ -11,8 +11,8 @@ import numpy as np
 from glia.base.dtype import BF16, F16, F32, S32, U32, DType
 from glia.isa.activation import ACTIVATIONS
 from glia.isa.alu import COMPARISONS
+from glia.tile.expand.scalar_terms import Term, equation
 from glia.tile.ir import Literal
-from glia.tile.passes.scalar_terms import Term, equation
 
 WHOLE_FROM = 2.0**23  # every f32 of at least this magnitude is a whole number
 SIGN_BIT = 0x80000000

@@ -6,13 +6,13 @@ from dataclasses import replace
 from functools import partial
 
 from glia.options import CompileOptions
+from glia.tile.expand import equations_float
+from glia.tile.expand import equations_integer as equations_integer  # registers its equations
+from glia.tile.expand import equations_remainder as equations_remainder
+from glia.tile.expand.buffer_bounds import BufferBounds
+from glia.tile.expand.scalar_terms import Term, TermBuilder
 from glia.tile.ir import Apply, Expr, Index, Load, Nest, Program, Scan
 from glia.tile.nest_rewriting import map_nests
-from glia.tile.passes import equations_float
-from glia.tile.passes import equations_integer as equations_integer  # registers its equations
-from glia.tile.passes import equations_remainder as equations_remainder
-from glia.tile.passes.buffer_bounds import BufferBounds
-from glia.tile.passes.scalar_terms import Term, TermBuilder
 from glia.tile.row_search import picked, with_place
 
 _ROUNDS = ("floor", "ceil", "round_nearest_even", "round_nearest_away")

@@ -9,6 +9,7 @@ import numpy as np
 
 from glia.base.dtype import PRED, DType, float_limits, integer_limits
 from glia.tile.ir import Apply, Expr, Literal
+from glia.tile.nest_rewriting import fold
 
 Bounds = tuple[float, float]
 ANY_NUMBER: Bounds = (-math.inf, math.inf)
@@ -37,15 +38,8 @@ def value_bounds(expression: Expr, of_leaf: Callable[[Expr], Bounds] = bounds_of
 
     Of those for which nothing in it is infinite or NaN.
     """
-    found: dict[int, Bounds] = {}
 
-    def visit(part: Expr) -> Bounds:
-        known = found.get(id(part))
-        if known is None:
-            known = found[id(part)] = of_call(part) if isinstance(part, Apply) else of_leaf(part)
-        return known
-
-    def of_call(part: Apply) -> Bounds:
+    def of_call(part: Apply, bounds: list[Bounds]) -> Bounds:
         if not part.dtype.is_float:
             return bounds_of_dtype(part.dtype)
         args = part.args[1:] if part.function == "select" else part.args
@@ -54,9 +48,9 @@ def value_bounds(expression: Expr, of_leaf: Callable[[Expr], Bounds] = bounds_of
         rule = _RULES.get(part.function)
         if rule is None or not all(each.dtype.is_float for each in args):
             return ANY_NUMBER
-        return rounded(*apply_rule(rule, map(visit, args)))
+        return rounded(*apply_rule(rule, bounds[len(bounds) - len(args) :]))
 
-    return visit(expression)
+    return fold(expression, of_leaf, of_call)
 
 
 def apply_rule(rule: Callable[..., Bounds], args: Iterable[Bounds]) -> Bounds:
@@ -100,6 +94,7 @@ def _sqrt(a: Bounds) -> Bounds:
 
 
 def exp_bounds(a: Bounds) -> Bounds:
+    """Bounds of the exponentials of numbers between bounds."""
     return 0.0 if a[0] < -80 else float(np.exp(a[0])), float(np.exp(a[1]))
 
 

@@ -12,9 +12,7 @@ from dataclasses import dataclass
 
 from glia.base.affine import Affine
 from glia.base.dtype import F32, DType
-from glia.tile.ir import Accumulator, Apply, Expr, Load, Nest, Program, control_buffers, loads
-from glia.tile.nest_rewriting import are_equal, substitute
-from glia.tile.passes.value_bounds import (
+from glia.tile.expand.value_bounds import (
     ANY_NUMBER,
     Bounds,
     bounds_of_leaf,
@@ -22,6 +20,8 @@ from glia.tile.passes.value_bounds import (
     rounded,
     value_bounds,
 )
+from glia.tile.ir import Accumulator, Apply, Expr, Load, Nest, Program, control_buffers, loads
+from glia.tile.nest_rewriting import are_equal, substitute
 
 MOST_STEPS = 24  # from a sum back to the numbers whose greatest is taken off
 

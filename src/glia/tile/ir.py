@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -109,11 +110,25 @@ class Literal:
 
 @dataclass(frozen=True)
 class Apply:
-    """A scalar function of `graph.scalar`, or `convert` / `bitcast` to `dtype`."""
+    """A scalar function of `graph.scalar`, or `convert` / `bitcast` to `dtype`.
+
+    Arguments may share parts, which are hashed once: an expression has more paths than parts.
+    """
 
     function: str
     args: tuple[Expr, ...]
     dtype: DType
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.function, self.args, self.dtype))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The fields: another process hashes strings in another way."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
 
 
 @dataclass(frozen=True)
@@ -125,6 +140,8 @@ class Scan(Apply):
     """
 
     axis: str
+
+    __hash__ = Apply.__hash__
 
 
 PLACES = "places"  # the function of reductions with a rank

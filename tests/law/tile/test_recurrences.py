@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -363,3 +364,12 @@ def test_scans_that_start_with_a_term_are_legal_as_chosen(target: str) -> None:
     neff = glia.compile(lowered, target=target)
     assert any(isinstance(each, TensorTensorScan) for each in walk(neff.program.body))
     assert not [note for note in neff.program.notes if "slower way" in note]
+
+
+def test_expressions_that_share_their_parts_are_hashed_in_time_of_the_parts() -> None:
+    shared: ir.Expr = ir.Load("x", F32, (Affine.of("i"),))
+    for _ in range(200):  # more paths than can be counted
+        shared = ir.Apply("add", (shared, shared), F32)
+    scan = ir.Scan("scan_add", (shared, shared), F32, "i")
+    assert {scan: 1}[scan] == 1
+    assert vars(copy.copy(scan)).keys() == {"function", "args", "dtype", "axis"}

@@ -320,9 +320,11 @@ def plant_inexact_transpose(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     import glia.machine.emit.staging as staging
 
-    (home,) = (c for c in vars(staging).values() if "_emit_transpose" in getattr(c, "__dict__", ()))
+    (home,) = (
+        c for c in vars(staging).values() if "_emit_transposes" in getattr(c, "__dict__", ())
+    )
 
-    def on_array(self: Any, dst: Any, data: Any) -> None:
-        self._transpose_on_array(staging._as_float(dst), staging._as_float(data))
+    def on_array(self: Any, strips: Any) -> None:
+        self._transpose_on_array(strips, staging._as_float)
 
-    monkeypatch.setattr(home, "_emit_transpose", on_array)
+    monkeypatch.setattr(home, "_emit_transposes", on_array)

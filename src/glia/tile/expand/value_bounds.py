@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from glia.base.dtype import PRED, DType, float_limits, integer_limits
+from glia.base.dtype import PRED, TF32, DType, float_limits, integer_limits
 from glia.tile.ir import Apply, Expr, Literal
 from glia.tile.nest_rewriting import fold
 
@@ -20,6 +20,8 @@ def bounds_of_dtype(dtype: DType) -> Bounds:
     """What the finite numbers of a dtype lie between; any where float32 has no greater ones."""
     if dtype is PRED:
         return 0.0, 1.0
+    if dtype is TF32:  # which has the range of float32, and none in NumPy
+        return ANY_NUMBER
     limits = integer_limits(dtype.numpy) if dtype.is_integer else float_limits(dtype.numpy)
     if float(limits.max) >= float(np.finfo(np.float32).max) / 2:
         return ANY_NUMBER

@@ -196,7 +196,7 @@ def test_a_loop_whose_room_is_not_known_is_ordered_with_the_narrow_window() -> N
 
 
 def test_what_an_instruction_may_become_depends_on_its_numbers() -> None:
-    """StartState generation 3 an activation adds no number but 0, so a sum stays on Vector."""
+    """Before generation 3 an activation adds no number but 0, so a sum stays on Vector."""
     scheduler = Scheduler(get_target("trn1").arch, 8)
     dst, data = (whole_tile(Tile(name, Memory.SBUF, F32, PARTITIONS, 8)) for name in "ab")
     zero, half = (

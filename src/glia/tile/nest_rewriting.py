@@ -74,23 +74,15 @@ def map_leaves(
 
     Axes along which recurrences run are renamed by `names`.
     """
-    done: dict[int, Expr] = {}
 
-    def visit(part: Expr) -> Expr:
-        found = done.get(id(part))
-        if found is None:
-            if isinstance(part, Apply):
-                args = tuple(visit(arg) for arg in part.args)
-                same = all(new is old for new, old in zip(args, part.args, strict=True))
-                found = part if same else replace(part, args=args)
-                if isinstance(found, Scan) and found.axis in names:
-                    found = replace(found, axis=names[found.axis])
-            else:
-                found = change(part)
-            done[id(part)] = found
+    def with_args(part: Apply, args: list[Expr]) -> Expr:
+        same = all(new is old for new, old in zip(args, part.args, strict=True))
+        found = part if same else replace(part, args=tuple(args))
+        if isinstance(found, Scan) and found.axis in names:
+            found = replace(found, axis=names[found.axis])
         return found
 
-    return visit(expression)
+    return fold(expression, change, with_args)
 
 
 def fold(

@@ -143,9 +143,14 @@ class _Iterations:
         is_read = (begins[tile] == position) & (patterns.access[rows] != WRITES)
         self.read_first = set(tile[is_read].tolist())
         order = np.argsort(tile, kind="stable")
-        self._rows, self._tiles = rows[order], tile[order]
-        self._irregular: dict[int, bool] = {}  # by form
-        self._steps: dict[str, tuple[Array, Array]] = {}  # by variable
+        self._rows = rows[order]
+        self._tiles, starts = np.unique(tile[order], return_index=True)
+        self._starts = starts
+        spans = zip(starts.tolist(), [*starts[1:].tolist(), rows.size], strict=True)
+        self._spans = dict(zip(self._tiles.tolist(), spans, strict=True))
+        self._irregular_patterns = self._are_irregular()
+        self._irregular = self._tiles_with(self._irregular_patterns)
+        self._moving_apart: dict[str, set[int]] = {}  # tiles by variable
 
     def lifetime(self, tile: int, uses: list[_ScopedUse]) -> Lifetime:
         """The live interval of a tile with these uses."""
@@ -178,10 +183,10 @@ class _Iterations:
             for use in uses
             for region in use.regions[len(common) :]
         )
-        is_regular = not skips and not any(map(self._is_irregular, rows.tolist()))
+        is_regular = not skips and tile not in self._irregular
         for depth in loops:
             variable = self.regions.all[common[depth]].variable
-            alike = is_regular and self._moves_alike(rows, variable)
+            alike = is_regular and self._moves_alike(tile, variable)
             if not alike and not self._starts_full(rows, depth):
                 return common[depth : depth + 1]
         return ()
@@ -204,24 +209,26 @@ class _Iterations:
         return not condition.is_constant and condition.substitute(inner) == ZERO
 
     def _rows_of(self, tile: int) -> Array:
-        low, high = np.searchsorted(self._tiles, [tile, tile + 1])
-        found: Array = self._rows[low:high]
+        begin, end = self._spans[tile]
+        found: Array = self._rows[begin:end]
         return found
 
-    def _is_irregular(self, row: int) -> bool:
-        """Whether which bytes an access touches depends on registers or data."""
-        patterns = self.columns.patterns
-        for column in (patterns.offset.terms, patterns.partition.terms):
-            if any(is_register(name) for name, _ in column.distinct[column.number[row]]):
-                return True
-        form = int(self.columns.form.number[patterns.owner[row]])
-        known = self._irregular.get(form)
-        if known is None:
-            example = self.columns.instructions[int(self.columns.form.first[form])]
-            known = self._irregular[form] = _chooses_at_run_time(example)
-        return known
+    def _tiles_with(self, is_meant: Array) -> set[int]:
+        """The tiles of which any pattern is one of these; a boolean for each pattern."""
+        found = np.logical_or.reduceat(is_meant[self._rows], self._starts)
+        return set(self._tiles[found].tolist())
 
-    def _moves_alike(self, rows: Array, variable: str) -> bool:
+    def _are_irregular(self) -> Array:
+        """For every pattern whether which bytes it touches depends on registers or data."""
+        patterns, form = self.columns.patterns, self.columns.form
+        examples = [self.columns.instructions[row] for row in form.first.tolist()]
+        chosen = np.array([_chooses_at_run_time(example) for example in examples])
+        found: Array = chosen[form.number[patterns.owner]]
+        for column in (patterns.offset.terms, patterns.partition.terms):
+            found = found | (column.map(_has_register) > 0)
+        return found
+
+    def _moves_alike(self, tile: int, variable: str) -> bool:
         """Whether all accesses move by the same distance from one iteration to the next.
 
         Then each iteration does what the first did, elsewhere, and the first reads only what it
@@ -229,10 +236,16 @@ class _Iterations:
         """
         if not variable:
             return True
-        steps = self._steps.get(variable)
-        if steps is None:
-            steps = self._steps[variable] = self._steps_of(variable)
-        return all(bool((each[rows] == each[rows[0]]).all()) for each in steps)
+        apart = self._moving_apart.get(variable)
+        if apart is None:
+            apart = set()
+            for step in self._steps_of(variable):
+                step = step[self._rows]
+                least = np.minimum.reduceat(step, self._starts)
+                greatest = np.maximum.reduceat(step, self._starts)
+                apart.update(self._tiles[least != greatest].tolist())
+            self._moving_apart[variable] = apart
+        return tile not in apart
 
     def _steps_of(self, variable: str) -> tuple[Array, Array]:
         """For every pattern the bytes and the partitions that it moves when a variable grows."""
@@ -247,7 +260,7 @@ class _Iterations:
         """Whether an iteration writes the whole tile, in a statement that does not read it."""
         patterns, regions = self.columns.patterns, self.regions
         first = int(rows[np.argmin(patterns.owner[rows])])
-        if self._is_irregular(first):
+        if self._irregular_patterns[first]:
             return False
         chain = regions.chains[regions.inside[patterns.owner[first]]]
         inner = [regions.all[each] for each in chain[depth + 1 :]]
@@ -272,6 +285,10 @@ class _Iterations:
             for column in (patterns.offset, patterns.partition)
         )
         return Footprint.at(dims, width, offset * width, partition, is_on_chip)
+
+
+def _has_register(terms: tuple[tuple[str, int], ...]) -> bool:
+    return any(is_register(name) for name, _ in terms)
 
 
 def _chooses_at_run_time(instruction: Instr) -> bool:

@@ -146,7 +146,8 @@ class _Iterations:
         self._rows = rows[order]
         self._tiles, starts = np.unique(tile[order], return_index=True)
         self._starts = starts
-        spans = zip(starts.tolist(), [*starts[1:].tolist(), rows.size], strict=True)
+        ends = np.append(starts[1:], rows.size)[: starts.size]
+        spans = zip(starts.tolist(), ends.tolist(), strict=True)
         self._spans = dict(zip(self._tiles.tolist(), spans, strict=True))
         self._irregular_patterns = self._are_irregular()
         self._irregular = self._tiles_with(self._irregular_patterns)

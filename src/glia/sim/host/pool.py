@@ -1,16 +1,16 @@
 """Threads that share the iterations of one call: handed out by a counter, in machine code.
 
 One pool serves all models of the process, one run at a time; a run that finds it lent runs by
-itself, with the same results. Its threads wait in Python and are woken when a run begins; then they
-look for work until there has been none for about a millisecond. A process that was forked makes its
-own.
+itself, with the same results. Its threads wait in Python and are woken when a run begins. Until it
+ends they look for work, with a pause between looks after some time without any; then for about a
+millisecond more, since another run may begin. A process that was forked makes its own.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -27,12 +27,14 @@ VARIABLE = "GLIA_NUM_THREADS"
 LINE = 8  # words of a cache line
 # Words of a pool. The ticket counts jobs in its upper half and the iterations that are taken in its
 # lower half; all of that is set while a job is described, so that nobody takes an iteration then.
-TICKET, DONE, JOB = 0, LINE, 2 * LINE
+TICKET, DONE, JOB, RUNNING = 0, LINE, 2 * LINE, 3 * LINE
 LANE = 4 * LINE  # from here on a line for each thread: 1 while it looks for work
 CLOSED = (1 << 32) - 1
 MOST_ITERATIONS = 1 << 30
-SPINS = 20_000  # looks for work before a thread goes to sleep
+SPINS = 20_000  # looks for work before a thread pauses, or goes to sleep if nothing runs
+PAUSE_MICROSECONDS = 30
 YIELDS = 255  # looks between offers of the processor to others: all bits below a power of two
+SHARED_NANOSECONDS = 10_000  # a call that takes as long is shared among threads
 HEADER = 4  # words before those of a call: function, iterations, grain, where the pool's address is
 
 
@@ -64,9 +66,11 @@ class Pool:
             yield 0
             return
         try:
+            self._words[RUNNING] = 1
             self._wake()
             yield address_of(self._words)
         finally:
+            self._words[RUNNING] = 0
             self._lent.release()
 
     def _wake(self) -> None:
@@ -77,15 +81,16 @@ class Pool:
                 threading.Thread(target=self._serve, args=[number], name=name, daemon=True).start()
         for number, call in enumerate(self._calls):
             if not self._words[LANE + LINE * number]:
-                self._words[LANE + LINE * number] = 1
                 call.release()
 
     def _serve(self, number: int) -> None:
         given = np.array([address_of(self._words), number + 1], np.int64)
         while True:
-            self._calls[number].acquire()
-            invoke(self._work, address_of(given))
             self._words[LANE + LINE * number] = 0
+            if not self._words[RUNNING]:  # else one may have begun that saw this thread at work
+                self._calls[number].acquire()
+            self._words[LANE + LINE * number] = 1
+            invoke(self._work, address_of(given))
 
 
 class PoolCode:
@@ -153,17 +158,32 @@ def _write_claim(module: Any) -> Any:
 
 
 def _write_work(module: Any, claim: Any) -> None:
-    """`work(words)`, the pool's address and a lane: claim until there has been nothing for long."""
+    """`work(words)`, the pool's address and a lane: claim until nothing runs any more."""
     function = ir.Function(module, ir.FunctionType(WORD, [BYTES]), WORK)
     builder = ir.IRBuilder(function.append_basic_block("entry"))
     address, lane = (word_at(builder, function.args[0], i) for i in range(2))
     pool = pointer(builder, address)
-    _spin(builder, lambda: builder.call(claim, [pool, lane]), SPINS)
+
+    def goes_on() -> Value:
+        is_running = builder.icmp_signed("!=", _atomic(builder, pool, RUNNING), WORD(0))
+        with builder.if_then(is_running):
+            _sleep(builder)
+        return is_running
+
+    _spin(builder, lambda: builder.call(claim, [pool, lane]), SPINS, goes_on)
     builder.ret(WORD(0))
 
 
-def _spin(builder: Any, found: Any, most: int | None = None) -> None:
-    """Until `most` calls after each other found 0; without a limit, until one finds 1."""
+def _spin(
+    builder: Any,
+    found: Callable[[], Value],
+    most: int | None = None,
+    goes_on: Callable[[], Value] | None = None,
+) -> None:
+    """Until one call finds 1; or else with `most`: until so many after each other found 0.
+
+    Then, and after every further one, `goes_on` says whether to go on.
+    """
     start = builder.block
     loop, idle, ask, after = (builder.append_basic_block(n) for n in ("spin", "idle", "ask", "end"))
     builder.branch(loop)
@@ -178,7 +198,16 @@ def _spin(builder: Any, found: Any, most: int | None = None) -> None:
     _pause(builder)
     more = builder.add(count, WORD(1))
     limit = WORD(most if most is not None else 2**62)
-    builder.cbranch(builder.icmp_signed("<", more, limit), ask, after)
+    is_short = builder.icmp_signed("<", more, limit)
+    if goes_on is None:
+        builder.cbranch(is_short, ask, after)
+    else:
+        long = builder.append_basic_block("long")
+        builder.cbranch(is_short, ask, long)
+        builder.position_at_end(long)
+        again = goes_on()
+        count.add_incoming(count, builder.block)
+        builder.cbranch(again, loop, after)
     builder.position_at_end(ask)
     is_long = builder.icmp_signed("==", builder.and_(more, WORD(YIELDS)), WORD(0))
     with builder.if_then(is_long):
@@ -198,12 +227,20 @@ def _pause(builder: Any) -> None:
 
 
 def _yield(builder: Any) -> None:
-    name = "sched_yield"
+    _call_library(builder, "sched_yield")
+
+
+def _sleep(builder: Any) -> None:
+    _call_library(builder, "usleep", ir.IntType(32)(PAUSE_MICROSECONDS))
+
+
+def _call_library(builder: Any, name: str, *arguments: Value) -> None:
+    """Call a function of the C library, where there is one of this name."""
     if binding.address_of_symbol(name) is None:
         return
-    kind = ir.FunctionType(ir.IntType(32), [])
     found = builder.module.globals.get(name)
-    builder.call(found or ir.Function(builder.module, kind, name), [])
+    kind = ir.FunctionType(ir.IntType(32), [each.type for each in arguments])
+    builder.call(found or ir.Function(builder.module, kind, name), arguments)
 
 
 def _write_call(module: Any, claim: Any) -> None:

@@ -16,6 +16,7 @@ import pytest
 
 import glia
 import glia.sim.host.library as library
+import glia.sim.host.packing as packing
 import glia.sim.host.product_code as product_code
 import glia.sim.watchdog as watchdog
 from glia.arch import get_target
@@ -37,8 +38,9 @@ from glia.machine.ir import Binding, Loop, Program, While
 from glia.neff.package import Neff
 from glia.sim.host.host_program import HostProgram, host_report
 from glia.sim.host.library import CodeLibrary
+from glia.sim.host.packing import block_shape
 from glia.sim.host.pool import PoolCode
-from glia.sim.host.product_code import ProductCode, block_shape
+from glia.sim.host.product_code import ProductCode
 from glia.sim.host.support import HostUnsupported
 from glia.sim.policy import AccessOutOfBounds, MalformedProgram
 from glia.sim.run import run
@@ -107,7 +109,17 @@ def _activation(function: str, values: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    "shape", [(1, 1, 1), (7, 5, 3), (128, 17, 33), (100, 512, 128), (128, 1, 128), (90, 6, 31)]
+    "shape",
+    [
+        (1, 1, 1),
+        (7, 5, 3),
+        (128, 17, 33),
+        (100, 512, 128),
+        (128, 1, 128),
+        (90, 6, 31),
+        (1, 501, 127),
+        (77, 1, 127),
+    ],
 )
 @pytest.mark.parametrize("dtype", [F32, BF16])
 def test_a_product_of_any_extents_is_that_of_its_operands(
@@ -140,8 +152,9 @@ def test_every_shape_of_block_gives_the_product(
     features: dict[str, bool], shape: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Blocks for other processors run here too, as vectors of the width of theirs."""
-    monkeypatch.setattr(product_code, "host_block", lambda: block_shape(features))
-    code = ProductCode(("float32", True), ("float32", True))
+    for module in (packing, product_code):
+        monkeypatch.setattr(module, "host_block", lambda: block_shape(features))
+    code = ProductCode(("float32", "rows"), ("float32", "rows"))
     functions = CodeLibrary()
     functions.load([code, PoolCode()])
     m, n, k = shape
@@ -171,7 +184,7 @@ def test_object_code_on_disk_is_used_unless_it_is_damaged(
         return compile_text(text)
 
     monkeypatch.setattr(library, "_compiled", counted)
-    code = ProductCode(("float32", True), ("bfloat16", False))
+    code = ProductCode(("float32", "rows"), ("bfloat16", "none"))
     for change, count in (("", 1), ("", 1), ("cut", 2), ("flip", 3), ("", 3)):
         (path,) = tmp_path.glob("*.o") if compiled else [tmp_path / "none"]
         if change == "cut":
@@ -194,7 +207,7 @@ def test_a_cache_that_cannot_be_written_is_none(tmp_path: Path) -> None:
 
 
 SHARING = """
-import hashlib, os, sys, threading
+import hashlib, os, signal, sys, threading
 import numpy as np
 from support import machine_programs
 from glia.sim.host.host_program import HostProgram
@@ -223,6 +236,22 @@ child = os.fork()
 if not child:
     os._exit(int([run(program) for program in programs] != alone))
 assert os.waitpid(child, 0)[1] == 0
+
+host, is_ended = HostProgram(programs[0]), threading.Event()
+inputs = {b.name: np.ones(b.shape, np.float32) for b in programs[0].inputs}
+def run_on():
+    while not is_ended.is_set():
+        host.run(inputs)
+busy = threading.Thread(target=run_on)
+busy.start()
+for _ in range(8):  # most of them while the other thread holds the program
+    child = os.fork()
+    if not child:
+        signal.alarm(20)
+        os._exit(int(not (host.run(inputs)["y"] == 256).all()))
+    assert os.waitpid(child, 0)[1] == 0
+is_ended.set()
+busy.join()
 print(*alone)
 """
 

@@ -23,7 +23,6 @@ import inspect
 import math
 import sys
 import textwrap
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from pathlib import Path
@@ -34,6 +33,7 @@ import numpy as np
 from llvmlite import binding, ir
 
 from glia.base.errors import InternalError
+from glia.base.fork_safe_lock import ForkSafeLock
 from glia.base.machine_code.object_cache import ObjectCache, cache_folder, host_machine, loaded
 
 Function = Callable[..., int]
@@ -85,7 +85,7 @@ class Library:
         self.is_optimised = is_optimised
         self._engine: Any = None
         self._entries: dict[str, Any] = {}
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
 
     def bind(self, record: Records) -> Callable[[str], int]:
         """`call` bound to one record; valid until one of its arrays is replaced."""

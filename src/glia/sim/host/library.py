@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
-from threading import Lock
 from typing import Any, Protocol
 
 from llvmlite import binding, ir
 
+from glia.base.fork_safe_lock import ForkSafeLock
 from glia.base.machine_code.object_cache import ObjectCache, cache_folder, host_machine, loaded
 from glia.sim.host.scalar_code import NotLowered
 
@@ -33,7 +33,7 @@ class CodeLibrary:
         self._objects: dict[str, bytes] = {}  # not yet loaded
         self._written: dict[str, str] = {}  # not yet compiled
         self._engines: list[Any] = []
-        self._lock = Lock()
+        self._lock = ForkSafeLock()
 
     def refusal(self, code: Code) -> str:
         """Why there is no machine code for this; "" where there is."""

@@ -31,8 +31,18 @@ from glia.sim.host.loop_nest import (
     simplified,
 )
 from glia.sim.host.nest_code import nest_code
-from glia.sim.host.pool import lanes
-from glia.sim.host.product_code import ProductCode, host_block, is_turned, scratch_bytes
+from glia.sim.host.packing import (
+    FLOAT_BYTES,
+    PackingCode,
+    Side,
+    are_paired,
+    host_block,
+    left_words,
+    packing_parts,
+)
+from glia.sim.host.pool import SHARED_NANOSECONDS, lanes
+from glia.sim.host.product_code import ProductCode, is_turned, scratch_bytes
+from glia.sim.host.row_product_code import RowProductCode, row_scratch_bytes
 from glia.sim.host.scalar_code import item_bytes
 from glia.sim.host.traced import (
     ArrayTerm,
@@ -48,10 +58,12 @@ from glia.sim.host.traced import (
     recorded_decisions,
     term_of,
 )
-from glia.sim.memory import storage_dtype
+from glia.sim.memory import Memories, storage_dtype
 from glia.sim.run import arrival_shape, fill_value, immediate_operand
 
 PRODUCT_NANOSECONDS = 1 / 64  # of a multiplication and addition, in one thread
+ROW_NANOSECONDS = 0.8  # of a multiplication in a product of one row: the other operand is read once
+PACKING_NANOSECONDS = 0.3  # of an element that is packed
 POISON = 0xFF  # of uninitialized memory, as `Policy` has it by default
 
 
@@ -103,6 +115,16 @@ class Operands:
     """Steps of the patterns of one instruction in the memories of this run."""
 
     pitches: tuple[tuple[str, int], ...]  # bytes from partition to partition, by operand
+
+    @staticmethod
+    def of(instr: Instr, memories: Memories) -> Operands:
+        """How the operands of an instruction lie in these memories."""
+        pitches = {
+            name: memories.region(pattern.tile).pitch
+            for name, _, pattern in instr.operands()
+            if name not in instr.hints and pattern.memory is not Memory.HBM
+        }
+        return Operands(tuple(pitches.items()))
 
     def steps(self, name: str, pattern: Pattern) -> Shape:
         """Bytes that each dimension steps by."""
@@ -372,27 +394,45 @@ class _ClassLowering:
             (left, right), shape = (right, left), (n, m)
             steps = (steps[1], steps[0])
         k = product.left.shape[1]
-        calls.append(self._product_call(shape, k, (left, right), (place, *steps), sums=sums))
+        calls += self._products(shape, k, (left, right), (place, *steps), sums=sums)
         if target is None:
             result = LoadTerm((m, n), product.dtype, place, (4 * n, 4))
             calls.append(self._nest_call([(store, _replaced(node, product, result))]))
         return calls
 
-    def _product_call(
+    def _products(
         self, shape: Shape, k: int, sides: tuple[Slot, Slot], target: Shape, *, sums: bool
-    ) -> HostCall:
-        """The product of [k, m] and [k, n] into an operand with these steps of rows and columns."""
+    ) -> list[HostCall]:
+        """The product of [k, m] and [k, n] into an operand with these steps of rows and columns.
+
+        Where threads share it the left side is packed before, once for all of its parts.
+        """
         (m, n), (left, right), (place, row, column) = shape, sides, target
-        own = scratch_bytes(m, k)
-        scratch = self._scratch(own * lanes())
+        codes, nanoseconds = (_side_code(left), _side_code(right)), m * n * k * PRODUCT_NANOSECONDS
+        code: Code
+        if m == 1 and codes[1][1] != "none":
+            code, own, calls = RowProductCode(left.dtype, codes[1]), row_scratch_bytes(n, k), []
+            nanoseconds = k * n * ROW_NANOSECONDS
+        else:
+            is_packed = lanes() > 1 and nanoseconds >= SHARED_NANOSECONDS
+            code, own = ProductCode(*codes, is_packed), scratch_bytes(m, k, is_packed=is_packed)
+            is_paired = are_paired(*codes)
+            calls = [self._packing_call(m, k, left, is_paired=is_paired)] if is_packed else []
+        left_place = calls[0].addresses[0][1] if calls else self._place_of_slot(left)
         words = (m, n, k, int(sums), 0, own, 0, *left.steps, 0, *right.steps, 0, row, column)
         where = (
-            (4, scratch), (6, self._place_of_slot(left)), (9, self._place_of_slot(right)),
+            (4, self._scratch(own * lanes())), (6, left_place), (9, self._place_of_slot(right)),
             (12, self.places[place]),
         )  # fmt: skip
-        code = ProductCode(_side_code(left), _side_code(right))
         blocks = -(-n // host_block().width)
-        return HostCall(code, words, where, blocks, m * n * k * PRODUCT_NANOSECONDS)
+        return [*calls, HostCall(code, words, where, blocks, nanoseconds)]
+
+    def _packing_call(self, m: int, k: int, left: Slot, *, is_paired: bool) -> HostCall:
+        """Pack [k, m] into scratch."""
+        target = self._scratch(FLOAT_BYTES * left_words(m, k))
+        where = ((2, target), (3, self._place_of_slot(left)))
+        code, time = PackingCode(_side_code(left), is_paired), m * k * PACKING_NANOSECONDS
+        return HostCall(code, (k, m, 0, 0, *left.steps), where, packing_parts(m), time)
 
     def _share_memory(self, written: Destination, *read: Slot) -> bool:
         """Whether a written operand lies in a memory of those that are read."""
@@ -503,8 +543,10 @@ def _replaced(node: ArrayTerm, product: ProductTerm, result: ArrayTerm) -> Array
     return node
 
 
-def _side_code(slot: Slot) -> tuple[str, bool]:
-    return slot.dtype, slot.steps[-1] == item_bytes(slot.dtype)
+def _side_code(slot: Slot) -> Side:
+    """The dtype of a side of a product, and which of its neighbours follow each other."""
+    along_rows, along_columns = (step == item_bytes(slot.dtype) for step in reversed(slot.steps))
+    return slot.dtype, "rows" if along_rows else "columns" if along_columns else "none"
 
 
 def refusal(lowered: Lowered) -> str:

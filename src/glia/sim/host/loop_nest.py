@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from glia.sim.host.scalar_code import item_bytes
 from glia.sim.host.traced import (
     ArrayTerm,
     CastTerm,
@@ -31,6 +32,7 @@ from glia.sim.host.traced import (
 )
 
 LONG_LOOP = 1 << 14  # iterations; threads share longer ones
+TILE = 8  # lanes of a square that is transposed in registers
 STEP_NANOSECONDS = 0.08  # of one element loaded, stored or computed with
 Index = tuple[tuple[int, ...], ...]  # for each axis its loop variables, outermost first
 Scalar = tuple[Any, ...]  # of what one iteration computes; hashable, equal where it is the same
@@ -69,7 +71,8 @@ class LoopNest:
     """Loops over `outer`; in each, over `inner`, stores and reductions; then `results`.
 
     `slots` have a step for every variable, outer ones first. `stores` and `results` are pairs of a
-    slot's number and a value, which names slots and reductions by number.
+    slot's number and a value, which names slots and reductions by number. In a nest that
+    `transposes` some slots step by their width in the last outer loop instead of the inner one.
     """
 
     outer: Shape
@@ -78,6 +81,7 @@ class LoopNest:
     stores: tuple[tuple[int, Scalar], ...]
     reductions: tuple[NestReduction, ...]
     results: tuple[tuple[int, Scalar], ...]
+    transposes: bool = False
 
 
 class _Split(Exception):
@@ -254,7 +258,9 @@ def simplified(nest: LoopNest) -> LoopNest:
         (extent, tuple(slot.steps[v] for slot in nest.slots)) for v, extent in enumerate(extents)
     ]
     outer, inner = _merged(columns[:split]), _merged(columns[split:])
+    transposes = False
     if not has_inner:
+        outer, transposes = _ordered_to_transpose(nest, outer)
         outer, inner = outer[:-1], outer[-1:]
     if not inner:
         inner = [(1, (0,) * len(nest.slots))]
@@ -267,8 +273,43 @@ def simplified(nest: LoopNest) -> LoopNest:
     )
     return LoopNest(
         tuple(e for e, _ in outer), tuple(e for e, _ in inner), slots, nest.stores,
-        nest.reductions, nest.results,
+        nest.reductions, nest.results, transposes,
     )  # fmt: skip
+
+
+def _ordered_to_transpose(
+    nest: LoopNest, loops: list[tuple[int, Shape]]
+) -> tuple[list[tuple[int, Shape]], bool]:
+    """The loops with those last in which stores, and loads across them, step by their width.
+
+    The other loops keep their order; all do, and the second result is False, where nothing is
+    turned. A part of a call is whole tiles, so that a nest of two loops gets a third.
+    """
+    stored = {number for number, _ in nest.stores}
+    inner = _near(nest, loops, stored)
+    if inner is None:
+        return loops, False
+    _, steps = loops[inner]
+    widths = [item_bytes(slot.dtype) for slot in nest.slots]
+    turned = {n for n, step in enumerate(steps) if step not in (0, widths[n])}
+    across = _near(nest, loops, turned) if turned else None
+    if across is None or loops[across][0] < TILE or loops[inner][0] < TILE:
+        return loops, False
+    first = [loop for number, loop in enumerate(loops) if number not in (inner, across)]
+    extent, steps = loops[across]
+    if not first and extent % TILE == 0 and extent > TILE:
+        first = [(extent // TILE, tuple(step * TILE for step in steps))]
+        extent = TILE
+    return [*first, (extent, steps), loops[inner]], True
+
+
+def _near(nest: LoopNest, loops: list[tuple[int, Shape]], slots: set[int]) -> int | None:
+    """The loop in which all of these slots step by their width."""
+    widths = {number: item_bytes(nest.slots[number].dtype) for number in slots}
+    for number, (_, steps) in enumerate(loops):
+        if all(steps[slot] == width for slot, width in widths.items()):
+            return number
+    return None
 
 
 def _divided(column: tuple[int, Shape]) -> tuple[list[tuple[int, Shape]], list[tuple[int, Shape]]]:

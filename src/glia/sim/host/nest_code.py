@@ -9,28 +9,32 @@ then the rest one by one, with the same instructions, so that no lane's result d
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
 
 from glia.sim.host.functions import IDENTITIES, apply
-from glia.sim.host.loop_nest import LoopNest, NestReduction, Scalar
+from glia.sim.host.loop_nest import TILE, LoopNest, NestReduction, Scalar, Slot
 from glia.sim.host.loops import PART, counted_loop, pointer, word_at
 from glia.sim.host.scalar_code import (
     WORD,
     Lanes,
     NotLowered,
     Value,
+    folded,
     is_float,
     item_bytes,
     memory_type,
     register_type,
+    transposed,
 )
 
 SHORT_VECTOR = 4  # lanes of what is left, and of loops of a window's width
+NOTHING: Mapping[int, Value] = MappingProxyType({})
 VECTOR = 16  # lanes; several registers of most hosts, so that long latencies overlap
 
 
@@ -43,6 +47,7 @@ class NestCode:
     stores: tuple[tuple[int, Scalar], ...]
     reductions: tuple[NestReduction, ...]
     results: tuple[tuple[int, Scalar], ...]
+    transposes: bool = False
 
     @property
     def name(self) -> str:
@@ -56,15 +61,19 @@ class NestCode:
 
 def nest_code(nest: LoopNest) -> NestCode:
     """The code that runs a simplified nest."""
-    slots = tuple((slot.dtype, _stepping(slot.dtype, slot.steps[-1])) for slot in nest.slots)
+    slots = tuple((slot.dtype, _stepping(slot, nest)) for slot in nest.slots)
     loops = (len(nest.outer), len(nest.inner))
-    return NestCode(loops, slots, nest.stores, nest.reductions, nest.results)
+    return NestCode(loops, slots, nest.stores, nest.reductions, nest.results, nest.transposes)
 
 
-def _stepping(dtype: str, step: int) -> str:
-    if step == 0:
+def _stepping(slot: Slot, nest: LoopNest) -> str:
+    """How a slot steps in the innermost loop; "across" by its width in the last outer one."""
+    if slot.steps[-1] == 0:
         return "none"
-    return "unit" if step == item_bytes(dtype) else "any"
+    width = item_bytes(slot.dtype)
+    if slot.steps[-1] == width:
+        return "unit"
+    return "across" if nest.transposes and slot.steps[-2] == width else "any"
 
 
 class _NestWriter:
@@ -97,6 +106,9 @@ class _NestWriter:
         return word_at(self.builder, self.function.args[0], number)
 
     def _outer_loops(self, depth: int, addresses: Sequence[Value]) -> None:
+        if self.code.transposes and depth == self.code.loops[0] - 1:
+            self._tiles(depth, addresses)
+            return
         if depth < self.code.loops[0]:
             self._loop_over(depth, addresses, self._outer_loops)
             return
@@ -106,23 +118,67 @@ class _NestWriter:
         if self.code.results:
             self._store_results(addresses)
 
+    def _tiles(self, depth: int, addresses: Sequence[Value]) -> None:
+        """The last outer loop and the inner one, by squares that are transposed in registers."""
+        builder = self.builder
+        start, end = self._range_of(depth)
+        whole = builder.add(start, builder.and_(builder.sub(end, start), WORD(-TILE)))
+        inner_whole = builder.and_(self.extents[-1], WORD(-TILE))
+
+        def row_of_tiles(j: Value) -> None:
+            rows = [self._moved(addresses, depth, builder.add(j, WORD(n))) for n in range(TILE)]
+            counted_loop(builder, WORD(0), inner_whole, TILE, lambda i: self._tile(i, rows))
+            for row in rows:
+                fixed = self._fixed(row)
+                self._counted_iterations(inner_whole, self.extents[-1], 1, row, fixed)
+
+        counted_loop(builder, start, whole, TILE, row_of_tiles)
+
+        def row(j: Value) -> None:
+            self._inner_loops(depth + 1, self._moved(addresses, depth, j))
+
+        counted_loop(builder, whole, end, 1, row)
+
+    def _tile(self, i: Value, rows: Sequence[Sequence[Value]]) -> None:
+        """A square from `i` on, whose rows have these addresses."""
+        lanes, builder = Lanes(self.builder, TILE), self.builder
+        turned: dict[int, list[Value]] = {}
+        for number, (dtype, stepping) in enumerate(self.code.slots):
+            if stepping == "across":
+                step, kind = self.steps[number][-1], lanes.of(memory_type(dtype))
+                places = [builder.mul(builder.add(i, WORD(n)), step) for n in range(TILE)]
+                found = [
+                    builder.load(
+                        pointer(builder, builder.add(rows[0][number], at)), typ=kind, align=1
+                    )
+                    for at in places
+                ]
+                turned[number] = transposed(builder, found)
+        for row, addresses in enumerate(rows):
+            columns = {number: vectors[row] for number, vectors in turned.items()}
+            self._iteration(i, TILE, addresses, self._fixed(addresses), columns)
+
     def _inner_loops(self, depth: int, addresses: Sequence[Value]) -> None:
         if depth < self.count - 1:
             self._loop_over(depth, addresses, self._inner_loops)
             return
-        fixed = {
-            number: self.builder.load(
-                pointer(self.builder, addresses[number]), typ=memory_type(dtype), align=1
-            )
-            for number, (dtype, stepping) in enumerate(self.code.slots)
-            if stepping == "none" and number in self._inner_loads()
-        }
+        fixed = self._fixed(addresses)
         builder, extent = self.builder, self.extents[-1]
         start = WORD(0)
         for count in (VECTOR, 1) if self.code.reductions else (VECTOR, SHORT_VECTOR, 1):
             end = builder.and_(extent, WORD(-count))
             self._counted_iterations(start, end, count, addresses, fixed)
             start = end
+
+    def _fixed(self, addresses: Sequence[Value]) -> dict[int, Value]:
+        """What is loaded from one place for all of the innermost loop."""
+        return {
+            number: self.builder.load(
+                pointer(self.builder, addresses[number]), typ=memory_type(dtype), align=1
+            )
+            for number, (dtype, stepping) in enumerate(self.code.slots)
+            if stepping == "none" and number in self._inner_loads()
+        }
 
     def _counted_iterations(
         self,
@@ -141,17 +197,25 @@ class _NestWriter:
     def _loop_over(
         self, depth: int, addresses: Sequence[Value], body: Callable[[int, list[Value]], None]
     ) -> None:
-        def iteration(i: Value) -> None:
-            moved = [
-                self.builder.add(address, self.builder.mul(i, steps[depth]))
-                for address, steps in zip(addresses, self.steps, strict=True)
-            ]
-            body(depth + 1, moved)
+        start, end = self._range_of(depth)
+        counted_loop(
+            self.builder, start, end, 1,
+            lambda i: body(depth + 1, self._moved(addresses, depth, i)),
+        )  # fmt: skip
 
-        start, end = WORD(0), self.extents[depth]
+    def _range_of(self, depth: int) -> tuple[Value, Value]:
+        """Where a loop begins and ends: the part's range for the first outer one."""
         if depth == 0 and self.code.loops[0]:
             _, start, end, _ = self.function.args
-        counted_loop(self.builder, start, end, 1, iteration)
+            return start, end
+        return WORD(0), self.extents[depth]
+
+    def _moved(self, addresses: Sequence[Value], depth: int, i: Value) -> list[Value]:
+        """Where slots are in an iteration of a loop."""
+        return [
+            self.builder.add(address, self.builder.mul(i, steps[depth]))
+            for address, steps in zip(addresses, self.steps, strict=True)
+        ]
 
     def _inner_loads(self) -> set[int]:
         values = [value for _, value in self.code.stores]
@@ -159,14 +223,22 @@ class _NestWriter:
         return set().union(*map(_loaded, values))
 
     def _iteration(
-        self, i: Value, count: int, addresses: Sequence[Value], fixed: dict[int, Value]
+        self,
+        i: Value,
+        count: int,
+        addresses: Sequence[Value],
+        fixed: Mapping[int, Value],
+        columns: Mapping[int, Value] = NOTHING,
     ) -> None:
+        """`count` lanes from `i` on; `columns` are vectors that are loaded already."""
         lanes = Lanes(self.builder, count)
         values: dict[Scalar, tuple[Value, str]] = {}
 
         def load(number: int) -> Value:
             if number in fixed:
                 return _from_memory(lanes, self._dtype(number), lanes.splat(fixed[number]))
+            if number in columns:
+                return _from_memory(lanes, self._dtype(number), columns[number])
             place = self._places(lanes, number, addresses[number], i)
             return _from_memory(lanes, self._dtype(number), self._load(lanes, number, place))
 
@@ -265,12 +337,10 @@ class _NestWriter:
         """The sum over all lanes, halves onto each other, and over the rest."""
         reduction, (place, single) = self.code.reductions[number], self.sums[number]
         builder, kind = self.builder, register_type(reduction.dtype)
-        vector = builder.load(place, typ=ir.VectorType(kind, VECTOR))
-        count = VECTOR
-        while count > 1:
-            count //= 2
-            halves = [_lanes_of(builder, vector, first, count) for first in (0, count)]
-            vector = apply(Lanes(builder, count), reduction.function, reduction.dtype, halves)
+        vector = folded(
+            builder, builder.load(place, typ=ir.VectorType(kind, VECTOR)), VECTOR,
+            lambda lanes, halves: apply(lanes, reduction.function, reduction.dtype, halves),
+        )  # fmt: skip
         rest = builder.load(single, typ=kind)
         return apply(Lanes(builder, 1), reduction.function, reduction.dtype, (vector, rest))
 
@@ -305,14 +375,6 @@ def identity(reduction: NestReduction) -> Any:
         return sign * float("inf")
     limits = np.iinfo(reduction.dtype)
     return limits.max if sign > 0 else limits.min
-
-
-def _lanes_of(builder: Any, vector: Value, first: int, count: int) -> Value:
-    if count == 1:
-        return builder.extract_element(vector, ir.IntType(32)(first))
-    lanes = [ir.IntType(32)(first + lane) for lane in range(count)]
-    mask = ir.Constant(ir.VectorType(ir.IntType(32), count), lanes)
-    return builder.shuffle_vector(vector, ir.Constant(vector.type, ir.Undefined), mask)
 
 
 def _from_memory(lanes: Lanes, dtype: str, value: Value) -> Value:

@@ -6,53 +6,34 @@ k beside each other: half the multiplications, sums in float32 (numbers below 2*
 A block of C stays in registers over all of k: rows times vectors of columns, as many as the host
 has registers for, which is what hides the latency of fused multiply-adds. Columns of one block's
 width are packed just before they are used, so that they are in the first cache, zeros where the
-operand ends. Rows are shared evenly: of 13 rows, where a block has 12, there are 7 and 6.
-A part of a call is some blocks of columns.
+operand ends. A part of a call is some blocks of columns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
-from llvmlite import binding, ir
+from llvmlite import ir
 
 from glia.sim.host.loops import PART, counted_loop, pointer, prefetch, word_at
-from glia.sim.host.scalar_code import WORD, Lanes, Value, item_bytes, memory_type
+from glia.sim.host.packing import (
+    DOT_LANES,
+    FLOAT_BYTES,
+    LINE_BYTES,
+    BlockShape,
+    MatrixPlace,
+    Packer,
+    Side,
+    are_paired,
+    host_block,
+    left_words,
+)
+from glia.sim.host.scalar_code import WORD, Lanes, Value, item_bytes
 
-PADDING = 16  # floats between packed rows, so that they do not share cache sets
-ROWS_AHEAD = 4  # of the left operand, when the next rows are asked for
-LINE_BYTES = 64
 FLOAT = ir.FloatType()
-FLOAT_BYTES = 4  # also of a pair of bfloat16
-HALF, PAIR = ir.IntType(16), ir.IntType(32)
 DOT = "llvm.x86.avx512bf16.dpbf16ps.512"
-DOT_LANES = 16
-
-
-@dataclass(frozen=True)
-class BlockShape:
-    """A block of C in registers: rows, and vectors of so many columns in each."""
-
-    lanes: int
-    vectors: int
-    rows: int
-
-    @property
-    def width(self) -> int:
-        """Columns of a block."""
-        return self.lanes * self.vectors
-
-
-def block_shape(features: Mapping[str, bool]) -> BlockShape:
-    """The block for a processor's features: all registers but those that operands pass through."""
-    if features.get("avx512f"):
-        return BlockShape(16, 2, 12)  # 24 of 32 registers
-    if features.get("avx"):
-        return BlockShape(8, 2, 6)  # 12 of 16
-    return BlockShape(4, 3, 8) if features.get("neon") else BlockShape(4, 2, 6)
 
 
 def is_turned(m: int, n: int) -> bool:
@@ -61,44 +42,36 @@ def is_turned(m: int, n: int) -> bool:
     return 2 * n * -(-m // width) < m * -(-n // width)
 
 
-@cache
-def host_has_pairs() -> bool:
-    """Whether this processor multiplies pairs of bfloat16 and adds both to a float32."""
-    return bool(binding.get_host_cpu_features().get("avx512bf16"))
-
-
-@cache
-def host_block() -> BlockShape:
-    """The block for this processor."""
-    return block_shape(binding.get_host_cpu_features())
-
-
-def scratch_bytes(m: int, k: int) -> int:
+def scratch_bytes(m: int, k: int, *, is_packed: bool = False) -> int:
     """Bytes that a thread needs beside a product's operands, in whole cache lines."""
     block = host_block()
-    floats = k * (m + PADDING) + k * block.width + block.rows * block.width
-    return -(-FLOAT_BYTES * floats // 64) * 64
+    words = k * block.width + block.rows * block.width
+    if not is_packed:
+        words += left_words(m, k)
+    return -(-FLOAT_BYTES * words // LINE_BYTES) * LINE_BYTES
 
 
 @dataclass(frozen=True)
 class ProductCode:
-    """The code of products of these dtypes, whose operands step by one element or otherwise."""
+    """The code of products of such operands.
 
-    left: tuple[str, bool]  # dtype, whether neighbours of a row follow each other
-    right: tuple[str, bool]
+    The left one is packed by each part of the call, or `is_packed` for all of them before.
+    """
+
+    left: Side
+    right: Side
+    is_packed: bool = False
 
     @property
     def is_paired(self) -> bool:
         """Whether pairs of bfloat16 are multiplied."""
-        is_narrow = self.left[0] == self.right[0] == "bfloat16"
-        return is_narrow and host_has_pairs() and host_block().lanes == DOT_LANES
+        return are_paired(self.left, self.right)
 
     @property
     def name(self) -> str:
         """A name of the function, the same in every process."""
-        sides = ("_".join((dtype, "rows" if is_unit else "steps"))
-                 for dtype, is_unit in (self.left, self.right))  # fmt: skip
-        return ("pairs_" if self.is_paired else "product_") + "_".join(sides)
+        left = ("packed",) if self.is_packed else self.left
+        return ("pairs_" if self.is_paired else "product_") + "_".join((*left, *self.right))
 
     def write(self, module: Any) -> None:
         """Add the function to a module; NotLowered for dtypes that do not widen."""
@@ -106,7 +79,8 @@ class ProductCode:
 
 
 # m, n, k, whether C accumulates, scratch and its bytes for each thread, then A's address and steps
-# along k and m, B's address and steps along k and n, and C's address and steps along m and n
+# along k and m (without steps where it is packed), B's address and steps along k and n, and C's
+# address and steps along m and n
 WORDS = ("m", "n", "k", "sums", "scratch", "own", "a", "ak", "am", "b", "bk", "bn", "c", "cm", "cn")
 
 
@@ -117,26 +91,31 @@ class _ProductWriter:
         self.builder = ir.IRBuilder(self.function.append_basic_block("entry"))
         words, self.first, self.end, self.lane = self.function.args
         self.words = {name: word_at(self.builder, words, i) for i, name in enumerate(WORDS)}
-        self.depth = self.words["k"]  # packed rows
-        if code.is_paired:
-            more = self.builder.add(self.depth, WORD(1))
-            self.depth = self.builder.ashr(more, WORD(1))
+        self.packer = Packer(self.builder, self.block, self.words["k"], is_paired=code.is_paired)
+        self.depth = self.packer.depth
 
     def write(self) -> None:
         builder, words, width = self.builder, self.words, self.block.width
-        pitch = builder.add(words["m"], WORD(PADDING))
-        left = builder.add(words["scratch"], builder.mul(words["own"], self.lane))
-        right = builder.add(left, self._floats(builder.mul(self.depth, pitch)))
+        own = builder.add(words["scratch"], builder.mul(words["own"], self.lane))
+        most = WORD(self.block.rows)
+        panels = builder.sdiv(builder.add(words["m"], WORD(self.block.rows - 1)), most)
+        if self.code.is_packed:
+            left, right = words["a"], own
+        else:
+            left, right = own, self.packer.panel(own, panels)
+            operand = MatrixPlace(words["a"], words["ak"], words["am"])
+            self.packer.pack_left(self.code.left, operand, words["m"], left, (WORD(0), panels))
         edge = builder.add(right, self._floats(builder.mul(self.depth, WORD(width))))
-        self._pack_left(left, pitch)
 
         def block_of_columns(number: Value) -> None:
             start = builder.mul(number, WORD(width))
             rest = builder.sub(words["n"], start)
             is_whole = builder.icmp_signed(">=", rest, WORD(width))
-            columns = builder.select(is_whole, WORD(width), rest)
-            self._pack_right(right, start, columns, is_whole)
-            self._rows(_Columns(right, start, columns, is_whole), left, pitch, edge)
+            count = builder.select(is_whole, WORD(width), rest)
+            base = builder.add(words["b"], builder.mul(start, words["bn"]))
+            operand = MatrixPlace(base, words["bk"], words["bn"])
+            self.packer.pack_right(self.code.right, operand, count, right)
+            self._rows(_Columns(right, start, count, is_whole), left, panels, edge)
 
         counted_loop(builder, self.first, self.end, 1, block_of_columns)
         builder.ret(WORD(0))
@@ -144,106 +123,24 @@ class _ProductWriter:
     def _floats(self, count: Value) -> Value:
         return self.builder.mul(count, WORD(FLOAT_BYTES))
 
-    def _pack_left(self, target: Value, pitch: Value) -> None:
-        words, builder = self.words, self.builder
-
-        def row(k: Value) -> None:
-            source = self._row(words["a"], words["ak"], k)
-            row_at = builder.add(target, self._floats(builder.mul(k, pitch)))
-            ahead = builder.mul(words["ak"], WORD(ROWS_AHEAD))
-            self._pack(self.code.left, source, words["am"], words["m"], row_at, ahead)
-
-        counted_loop(builder, WORD(0), self.depth, 1, row)
-
-    def _pack_right(self, target: Value, start: Value, columns: Value, is_whole: Value) -> None:
-        """A block of columns from `start` on, beside each other for each k."""
-        words, builder, width = self.words, self.builder, self.block.width
-        base = builder.add(words["b"], builder.mul(start, words["bn"]))
-
-        def row(k: Value, count: Value) -> None:
-            source = self._row(base, words["bk"], k)
-            place = builder.add(target, self._floats(builder.mul(k, WORD(width))))
-            self._pack(self.code.right, source, words["bn"], count, place)
-
-        def cut_row(k: Value) -> None:
-            place = builder.add(target, self._floats(builder.mul(k, WORD(width))))
-            zeros = ir.VectorType(FLOAT, width)([FLOAT(0.0)] * width)
-            builder.store(zeros, pointer(builder, place), align=4)
-            row(k, columns)
-
-        with builder.if_else(is_whole) as (inside, otherwise):
-            with inside:
-                counted_loop(builder, WORD(0), self.depth, 1, lambda k: row(k, WORD(width)))
-            with otherwise:
-                counted_loop(builder, WORD(0), self.depth, 1, cut_row)
-
-    def _row(self, base: Value, step: Value, number: Value) -> _Row:
-        """What a packed row is made of: a row of the operand, or two of which it holds pairs."""
-        builder = self.builder
-        if not self.code.is_paired:
-            return _Row(builder.add(base, builder.mul(number, step)))
-        first = builder.shl(number, WORD(1))
-        address = builder.add(base, builder.mul(first, step))
-        is_last = builder.icmp_signed(">=", builder.add(first, WORD(1)), self.words["k"])
-        other = builder.select(is_last, address, builder.add(address, step))
-        return _Row(address, other, builder.select(is_last, HALF(0), HALF(-1)))
-
-    def _pack(
-        self,
-        side: tuple[str, bool],
-        row: _Row,
-        step: Value,
-        count: Value,
-        target: Value,
-        ahead: Value | None = None,
-    ) -> None:
-        """Write `count` elements in float32, or pairs, from a target address on.
-
-        What lies `ahead` bytes on is asked for meanwhile.
-        """
-        builder, (dtype, is_unit), width = self.builder, side, self.block.lanes
-        whole = builder.and_(count, WORD(-width)) if is_unit else WORD(0)
-
-        def convert(lanes: int, i: Value) -> None:
-            stride = WORD(item_bytes(dtype)) if is_unit else step
-            at = builder.mul(i, stride)
-            address = builder.add(row.address, at)
-            if ahead is not None:
-                prefetch(builder, builder.add(address, ahead))
-            writer = Lanes(builder, lanes)
-            kind = writer.of(memory_type(dtype))
-            value = builder.load(pointer(builder, address), typ=kind, align=1)
-            to = pointer(builder, builder.add(target, self._floats(i)))
-            if row.other is None:
-                builder.store(writer.cast(dtype, "float32", value), to, align=4)
-                return
-            address = builder.add(row.other, at)
-            after = builder.load(pointer(builder, address), typ=kind, align=1)
-            builder.store(
-                _pairs(writer, value, builder.and_(after, writer.splat(row.mask))), to, align=4
-            )
-
-        counted_loop(builder, WORD(0), whole, width, lambda i: convert(width, i))
-        counted_loop(builder, whole, count, 1, lambda i: convert(1, i))
-
-    def _rows(self, columns: _Columns, left: Value, pitch: Value, edge: Value) -> None:
+    def _rows(self, columns: _Columns, left: Value, panels: Value, edge: Value) -> None:
         """All rows of one block of columns; by way of scratch where C ends or its columns gape."""
-        words, builder, most = self.words, self.builder, self.block.rows
-        blocks = builder.sdiv(builder.add(words["m"], WORD(most - 1)), WORD(most))
-        fewer = builder.sdiv(words["m"], blocks)
-        longer = builder.sub(words["m"], builder.mul(fewer, blocks))
+        words, builder, most = self.words, self.builder, WORD(self.block.rows)
         edge_step = WORD(FLOAT_BYTES * self.block.width)
-
         is_near = builder.icmp_signed("==", words["cn"], WORD(FLOAT_BYTES))
         is_direct = builder.and_(columns.is_whole, is_near)
 
-        def block(rows: Value, i: Value) -> None:
-            at = builder.add(words["c"], builder.mul(i, words["cm"]))
+        def block(number: Value) -> None:
+            if self.code.right[1] == "rows":
+                self._prefetch_columns(columns, number, panels)
+            first = builder.mul(number, most)
+            rest = builder.sub(words["m"], first)
+            rows = builder.select(builder.icmp_signed("<", rest, most), rest, most)
+            at = builder.add(words["c"], builder.mul(first, words["cm"]))
             at = builder.add(at, builder.mul(columns.start, words["cn"]))
-            values = builder.add(left, self._floats(i))
-            given = (values, self._floats(pitch), columns.packed, self.depth, words["sums"])
-            inside_c = _Place(at, words["cm"], words["cn"])
-            beside = _Place(edge, edge_step, WORD(FLOAT_BYTES))
+            given = (self.packer.panel(left, number), columns.packed, self.depth, words["sums"])
+            inside_c = MatrixPlace(at, words["cm"], words["cn"])
+            beside = MatrixPlace(edge, edge_step, WORD(FLOAT_BYTES))
             with builder.if_else(is_direct) as (inside, otherwise):
                 with inside:
                     self._call(rows, [*given, at, words["cm"]])
@@ -253,15 +150,7 @@ class _ProductWriter:
                     self._call(rows, [*given, edge, edge_step])
                     self._copy(rows, columns.count, beside, inside_c)
 
-        def evenly(number: Value) -> None:
-            is_longer = builder.icmp_signed("<", number, longer)
-            before = builder.select(is_longer, number, longer)
-            rows = builder.add(fewer, builder.zext(is_longer, WORD))
-            if self.code.right[1]:
-                self._prefetch_columns(columns, number, blocks)
-            block(rows, builder.add(builder.mul(number, fewer), before))
-
-        counted_loop(builder, WORD(0), blocks, 1, evenly)
+        counted_loop(builder, WORD(0), panels, 1, block)
 
     def _prefetch_columns(self, columns: _Columns, number: Value, blocks: Value) -> None:
         """Ask for this block of rows' share of the next block of columns."""
@@ -292,7 +181,7 @@ class _ProductWriter:
             builder.branch(after)
         builder.position_at_end(after)
 
-    def _copy(self, rows: Value, columns: Value, source: _Place, target: _Place) -> None:
+    def _copy(self, rows: Value, columns: Value, source: MatrixPlace, target: MatrixPlace) -> None:
         builder = self.builder
 
         def element(i: Value, j: Value) -> None:
@@ -316,31 +205,6 @@ class _ProductWriter:
 
 
 @dataclass(frozen=True)
-class _Place:
-    """Where a block of float32 begins, and its steps in bytes."""
-
-    address: Value
-    row_step: Value
-    column_step: Value
-
-
-@dataclass(frozen=True)
-class _Row:
-    """Where a row of an operand begins, and the next one, masked where there is none, for pairs."""
-
-    address: Value
-    other: Value | None = None
-    mask: Value | None = None
-
-
-def _pairs(lanes: Lanes, low: Value, high: Value) -> Value:
-    """Halves of 16 bits beside each other, as words."""
-    builder, word = lanes.builder, lanes.of(PAIR)
-    shifted = builder.shl(builder.zext(high, word), lanes.i32(16))
-    return builder.or_(builder.zext(low, word), shifted)
-
-
-@dataclass(frozen=True)
 class _Columns:
     """A block of columns: where they are packed, where they begin in C, how many."""
 
@@ -358,9 +222,9 @@ def _write_block(module: Any, name: str, block: BlockShape, rows: int, multiply:
 
     C is asked for first, so that it has come when the sums are made.
     """
-    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [WORD] * 7), name)
+    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [WORD] * 6), name)
     function.linkage = "internal"
-    left, pitch, right, depth, sums, c, c_step = function.args
+    left, right, depth, sums, c, c_step = function.args
     builder = ir.IRBuilder(function.append_basic_block("entry"))
     vector = ir.VectorType(FLOAT, block.lanes)
     sums_at = [[builder.alloca(vector) for _ in range(block.vectors)] for _ in range(rows)]
@@ -386,7 +250,7 @@ def _write_block(module: Any, name: str, block: BlockShape, rows: int, multiply:
             )
             for n in range(block.vectors)
         ]
-        row_at = builder.add(left, builder.mul(k, pitch))
+        row_at = builder.add(left, builder.mul(k, WORD(FLOAT_BYTES * block.rows)))
         lanes = Lanes(builder, block.lanes)
         for row in range(rows):
             place = pointer(builder, builder.add(row_at, WORD(FLOAT_BYTES * row)))

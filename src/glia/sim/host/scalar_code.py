@@ -7,7 +7,7 @@ instructions here raises NotLowered.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import ml_dtypes  # noqa: F401  registers the names of small floats with numpy
@@ -213,3 +213,49 @@ def _i32(value: int) -> Value:
 
 def _mask(lanes: list[int]) -> Value:
     return ir.Constant(ir.VectorType(ir.IntType(32), len(lanes)), [_i32(lane) for lane in lanes])
+
+
+def transposed(builder: Any, rows: Sequence[Value]) -> list[Value]:
+    """The columns of as many vectors as each has lanes, a power of two.
+
+    In each step pairs of vectors exchange blocks of lanes: of half a vector, a quarter and so on.
+    """
+    count, vectors = len(rows), list(rows)
+    size = count // 2
+    while size:
+        masks = [_exchange(count, size, is_upper) for is_upper in (False, True)]
+        for first in range(count):
+            if not first & size:
+                pair = vectors[first], vectors[first + size]
+                vectors[first], vectors[first + size] = (
+                    builder.shuffle_vector(*pair, mask) for mask in masks
+                )
+        size //= 2
+    return vectors
+
+
+def _exchange(count: int, size: int, is_upper: bool) -> Value:
+    """The lower or the upper blocks of two vectors, taking turns."""
+    lanes = [
+        (lane + count - size if lane & size else lane) + (size if is_upper else 0)
+        for lane in range(count)
+    ]
+    return _mask(lanes)
+
+
+def folded(
+    builder: Any, vector: Value, count: int, combine: Callable[[Lanes, list[Value]], Value]
+) -> Value:
+    """One lane made of all of a vector, a power of two: halves onto each other."""
+    while count > 1:
+        count //= 2
+        halves = [_lanes_of(builder, vector, first, count) for first in (0, count)]
+        vector = combine(Lanes(builder, count), halves)
+    return vector
+
+
+def _lanes_of(builder: Any, vector: Value, first: int, count: int) -> Value:
+    if count == 1:
+        return builder.extract_element(vector, _i32(first))
+    lanes = _mask([first + lane for lane in range(count)])
+    return builder.shuffle_vector(vector, ir.Constant(vector.type, ir.Undefined), lanes)

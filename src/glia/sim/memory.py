@@ -10,7 +10,7 @@ import numpy as np
 
 from glia.arch import Arch
 from glia.base.affine import Affine
-from glia.base.dtype import PRED, DType
+from glia.base.dtype import PRED, U8, DType
 from glia.base.errors import InternalError
 from glia.isa.operand import Memory, Pattern, Tile, reach
 from glia.machine.ir import Program
@@ -133,6 +133,17 @@ class Memories:
         if tile.name not in self._regions:
             self._regions[tile.name] = self._allocate(tile)
         return self._regions[tile.name]
+
+    def as_bytes(self, tile: Tile) -> Tile:
+        """A tile for patterns that step through one on chip as through HBM, from its first byte."""
+        region = self.region(tile)
+        size = (tile.partitions - 1) * region.pitch + tile.bytes_per_partition
+        name = f"{tile.name} as bytes"
+        while name in self._program.tiles:
+            name += "'"
+        found = Tile(name, Memory.HBM, U8, 1, size)
+        self._regions[found.name] = Region(region.buffer, region.start, 0)
+        return found
 
     def read(self, tile: Tile, dtype: DType, shape: tuple[int, ...]) -> Array:
         """A copy of an HBM tile's contents."""

@@ -7,7 +7,6 @@ not written is found by the other executors, not here.
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,11 +18,14 @@ import glia.sim.host.steps as steps
 from glia.arch import get_target
 from glia.base.dtype import from_numpy
 from glia.base.errors import InternalError
+from glia.base.fork_safe_lock import ForkSafeLock
 from glia.base.machine_code.native import Library, address_of, array_at
 from glia.isa.kit import Instr, is_register
 from glia.isa.operand import Tile
 from glia.machine.ir import Binding, Program
 from glia.sim.host.pool import host_pool
+from glia.sim.host.rewriting.forwarding import without_copies
+from glia.sim.host.rewriting.product_groups import with_joined_products
 from glia.sim.host.soundness import require_sound
 from glia.sim.host.steps import RunState, Stop
 from glia.sim.host.support import warn_unsupported, why_unsupported
@@ -44,6 +46,9 @@ Arrays = Mapping[str, Array]
 BUDGET = 50_000  # operations, or microseconds of calls, between looks at signals
 TIMED_BUDGET = 20  # and at the time, where that is limited
 PYTHON_COST = 50  # of an instruction that is executed in Python
+LINE_BYTES = 64  # of the host's caches
+IS_READ_THROUGH = "what reads the copy reads what was copied"
+IS_JOINED = "it is part of a longer product"
 SMALL_BYTES = 1 << 16  # of a tensor that is copied rather than looked at elsewhere in each run
 MOST_COUNTED = 1 << 62  # iterations
 _LOOP = Library(steps, steps.NAMES, steps.ARRAYS)
@@ -51,10 +56,14 @@ _LOOP = Library(steps, steps.NAMES, steps.ARRAYS)
 
 @dataclass(frozen=True)
 class HostReport:
-    """What runs as machine code, and what does not and why; instructions as written."""
+    """What runs as machine code, what does not and why, and what is left out and why.
 
-    native: Mapping[str, int] = field(default_factory=dict)  # by mnemonic
-    in_python: Mapping[tuple[str, str], int] = field(default_factory=dict)  # (mnemonic, why)
+    Instructions as written, by mnemonic, or by (mnemonic, why).
+    """
+
+    native: Mapping[str, int] = field(default_factory=dict)
+    in_python: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    left_out: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
     @property
     def native_share(self) -> float:
@@ -66,6 +75,8 @@ class HostReport:
         lines = [f"{sum(self.native.values())} instructions as machine code"]
         for (name, why), count in sorted(self.in_python.items(), key=lambda item: -item[1]):
             lines.append(f"{count} {name} by NumPy: {why}")
+        for (name, why), count in sorted(self.left_out.items(), key=lambda item: -item[1]):
+            lines.append(f"{count} {name} left out: {why}")
         return "\n".join(lines)
 
 
@@ -134,8 +145,8 @@ def host_report(programs: Sequence[Program]) -> HostReport:
     if why:
         counts = Counter(i.mnemonic() for each in programs for i in each.instructions())
         return HostReport({}, {(name, why): count for name, count in counts.items()})
-    table = host_program(programs[0]).table
-    return HostReport(dict(table.native), dict(table.reasons))
+    host = host_program(programs[0])
+    return HostReport(dict(host.table.native), dict(host.table.reasons), host.left_out)
 
 
 def host_program(program: Program) -> HostProgram:
@@ -152,7 +163,7 @@ class _RankPrograms:
     """The program of each rank, kept with what they run."""
 
     programs: list[HostProgram] = field(default_factory=list)
-    lock: threading.Lock = field(default_factory=threading.Lock)
+    lock: ForkSafeLock = field(default_factory=ForkSafeLock)
 
 
 class HostProgram:
@@ -161,7 +172,7 @@ class HostProgram:
     def __init__(self, program: Program, policy: Policy | None = None, *, rank: int = 0) -> None:
         """`policy` is of a program whose tensors all stay in its own memory, as it says."""
         self.program = program
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
         arch = get_target(program.target).arch
         require_sound(program, arch)
         memory = DeviceMemory([program], policy or Policy(poison=None))
@@ -169,7 +180,16 @@ class HostProgram:
             program, arch=arch, policy=policy or Policy(), hbm=memory, core=rank
         )
         self.executor.indices["ranks"] = rank
-        self.builder = TableBuilder(self.executor, arch)
+        self.left_out: Mapping[tuple[str, str], int] = {}  # (mnemonic, why)
+        rewritten = program
+        if policy is None:
+            forwarded = without_copies(program, arch, self.executor.memories)
+            rewritten, joined = with_joined_products(forwarded)
+            self.left_out = {
+                **{(name, IS_READ_THROUGH): n for name, n in forwarded.left_out.items()},
+                **{(name, IS_JOINED): n for name, n in joined.items()},
+            }
+        self.builder = TableBuilder(self.executor, rewritten, arch)
         self.table = self.builder.build()
         self._steps: dict[int, Step] = {}
         self._registers: Environment = {}
@@ -181,7 +201,7 @@ class HostProgram:
         kept = {tile.name for tile, _ in touching if tile.bytes <= SMALL_BYTES}
         if policy:
             kept = {p.tile.name for i in program.instructions() for p in i.patterns()}
-        self._places = planned_places(program, self.executor.memories, kept)
+        self._places = planned_places(rewritten, self.executor.memories, kept)
         self._touching: dict[str, set[int]] = {}
         for tile, number in touching:
             self._touching.setdefault(tile.name, set()).add(number)
@@ -346,9 +366,10 @@ def checked_input(binding: Binding, inputs: Arrays) -> Array:
 def _record(table: Table) -> dict[str, Any]:
     """The arrays that `steps.run` works on, with addresses of words and scratch in place."""
     words = np.array([*table.words, 0], np.int64)
-    scratch = np.zeros(table.scratch + 64, np.uint8)
+    scratch = np.zeros(table.scratch + 2 * LINE_BYTES, np.uint8)
+    start = -(-address_of(scratch) // LINE_BYTES) * LINE_BYTES
     for word, offset in table.scratch_words:
-        words[word] = address_of(scratch) + offset
+        words[word] = start + offset
     pool = np.zeros(1, np.int64)
     words[table.pool_words] = address_of(pool)
     code = np.array(table.code, np.int64)

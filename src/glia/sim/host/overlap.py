@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from glia.isa.kit import Instr
-from glia.isa.operand import Memory, Pattern, reach
+from glia.isa.operand import Memory, Pattern, Tile, reach
 from glia.machine.ir import Program
 from glia.sim.memory import Memories
 
@@ -30,7 +30,7 @@ def must_stage(instr: Instr, memories: Memories, program: Program) -> bool:
 def _may_meet(written: Pattern, read: Pattern, memories: Memories, program: Program) -> bool:
     if memories.region(written.tile).buffer is not memories.region(read.tile).buffer:
         return False
-    return _overlap(written, read, program)
+    return may_touch(written, read, program)
 
 
 def _elements(pattern: Pattern) -> tuple[object, ...]:
@@ -39,7 +39,7 @@ def _elements(pattern: Pattern) -> tuple[object, ...]:
     return pattern.tile.name, pattern.dtype, dims, pattern.offset, pattern.partition
 
 
-def _overlap(one: Pattern, other: Pattern, program: Program) -> bool:
+def may_touch(one: Pattern, other: Pattern, program: Program) -> bool:
     """Whether two patterns of a memory may touch a byte in common."""
     spans = []
     for pattern in (one, other):
@@ -54,7 +54,7 @@ def _overlap(one: Pattern, other: Pattern, program: Program) -> bool:
         distance = between.constant
         if low + distance >= other_high or other_low >= high + distance:
             return False
-    elif one.tile.name != other.tile.name and not _tiles_meet(one, other, program):
+    elif one.tile.name != other.tile.name and not tiles_meet(one.tile, other.tile, program):
         return False
     if one.memory is Memory.HBM:
         return True
@@ -67,9 +67,13 @@ def _overlap(one: Pattern, other: Pattern, program: Program) -> bool:
     return first + distance <= other_last and other_first <= last + distance
 
 
-def _tiles_meet(one: Pattern, other: Pattern, program: Program) -> bool:
-    starts = [program.addresses.get(p.tile.name, 0) for p in (one, other)]
+def tiles_meet(one: Tile, other: Tile, program: Program) -> bool:
+    """Whether two tiles of a memory have bytes in common."""
+    if one.name == other.name:
+        return True
+    starts = [program.addresses.get(tile.name, 0) for tile in (one, other)]
     sizes = [
-        p.tile.bytes if p.memory is Memory.HBM else p.tile.bytes_per_partition for p in (one, other)
+        tile.bytes if tile.memory is Memory.HBM else tile.bytes_per_partition
+        for tile in (one, other)
     ]
     return starts[0] < starts[1] + sizes[1] and starts[1] < starts[0] + sizes[0]

@@ -14,7 +14,7 @@ from glia.base.affine import Affine
 from glia.base.machine_code.native import address_of
 from glia.isa.kit import Instr, register_variable
 from glia.isa.operand import Memory, Pattern, Tile, reach
-from glia.machine.ir import Block, Branch, Loop, Statement, While, walk
+from glia.machine.ir import Block, Branch, Loop, Program, Statement, While, walk
 from glia.sim.host.instruction_classes import (
     HostCall,
     Lowered,
@@ -26,7 +26,7 @@ from glia.sim.host.instruction_classes import (
 )
 from glia.sim.host.library import host_library
 from glia.sim.host.overlap import must_stage
-from glia.sim.host.pool import HEADER, MOST_ITERATIONS, PoolCode, lanes
+from glia.sim.host.pool import HEADER, MOST_ITERATIONS, SHARED_NANOSECONDS, PoolCode, lanes
 from glia.sim.host.scalar_code import NotLowered
 from glia.sim.host.steps import Op
 from glia.sim.host.traced import NotTraceable
@@ -34,7 +34,6 @@ from glia.sim.memory import Region
 from glia.sim.run import Executor, immediate_operand
 from glia.sim.watchdog import fewest_executions
 
-SHARED_NANOSECONDS = 10_000  # a call that takes as long is shared among threads
 PIECE_NANOSECONDS = 2_500  # of the least piece of it
 PIECES = 4  # for each thread, so that all end at about the same time
 UNIT = 1000  # nanoseconds, of what operations spend
@@ -81,8 +80,9 @@ _CLASSES: dict[tuple[Any, ...], Lowered | str] = {}
 class TableBuilder:
     """Decodes a program once; machine code is compiled for all its classes together."""
 
-    def __init__(self, executor: Executor, arch: Arch) -> None:
-        self.executor, self.program, self.arch = executor, executor.program, arch
+    def __init__(self, executor: Executor, program: Program, arch: Arch) -> None:
+        """`program` is the executor's, or one of the same values in the same memories."""
+        self.executor, self.program, self.arch = executor, program, arch
         self.table = Table()
         self._numbers: dict[int, int] = {}
         self._bases: dict[str, int] = {}
@@ -124,12 +124,7 @@ class TableBuilder:
 
     def operands_of(self, instr: Instr) -> Operands:
         """How the operands of an instruction lie in the memories."""
-        pitches = {
-            name: self._region(pattern.tile).pitch
-            for name, _, pattern in instr.operands()
-            if name not in instr.hints and pattern.memory is not Memory.HBM
-        }
-        return Operands(tuple(pitches.items()))
+        return Operands.of(instr, self.executor.memories)
 
     def _region(self, tile: Tile) -> Region:
         return self.executor.memories.region(tile)
@@ -259,7 +254,7 @@ class TableBuilder:
         else:
             value = getattr(instr, place.name)
             pattern = value[place.number] if isinstance(value, tuple) else value
-            parts = list(_pattern_parts(pattern, self._region(pattern.tile)))
+            parts = list(pattern_parts(pattern, self._region(pattern.tile)))
             self._sum(word, (pattern.tile.name, pattern.tile), parts)
 
     def _sum(
@@ -305,7 +300,7 @@ class TableBuilder:
     def limits_of(self, instr: Instr) -> Iterator[tuple[tuple[int, int], Affine]]:
         """Expressions in an instruction's operands, with what keeps these within their tiles."""
         for _, _, pattern in instr.operands():
-            for _, limits, each in _pattern_parts(pattern, self._region(pattern.tile)):
+            for _, limits, each in pattern_parts(pattern, self._region(pattern.tile)):
                 yield limits, each
 
 
@@ -336,7 +331,7 @@ def sums_condition(instr: Instr) -> tuple[Affine | None, tuple[bool | None, ...]
     return None, (None,)
 
 
-def _pattern_parts(
+def pattern_parts(
     pattern: Pattern, region: Region
 ) -> Iterator[tuple[int, tuple[int, int], Affine]]:
     """(bytes, limits, expression) whose sum is where a pattern begins in its tile."""

@@ -100,6 +100,41 @@ def exponentials(loading: Any, storing: Any) -> Any:
     return kernel
 
 
+def stored_last(trips: int) -> Any:
+    """Of some inputs the exponentials, each stored where the one before was."""
+
+    @jit
+    def kernel(x: Any) -> Any:
+        out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
+        for k in range(8 - trips, 8):
+            tile = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
+            nisa.dma_copy(dst=tile, src=x[k])
+            nisa.activation(dst=tile, data=tile, op=nl.exp)
+            nisa.dma_copy(dst=out, src=tile)
+        return out
+
+    return kernel
+
+
+def products_after(fill: bool) -> Any:
+    """Three products, PSUM filled before each of them or before the first."""
+
+    @jit
+    def kernel(a: Any, b: Any) -> Any:
+        out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
+        sums = nl.ndarray((128, 512), nl.float32, buffer=nl.psum)
+        for k in range(3):
+            if fill or k == 0:
+                nisa.memset(dst=sums, value=0.0)
+            nisa.nc_matmul(dst=sums, stationary=nl.load(a[k]), moving=nl.load(b[k]))
+        total = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
+        nisa.tensor_copy(dst=total, src=sums)
+        nisa.dma_copy(dst=out, src=total)
+        return out
+
+    return kernel
+
+
 def checks(kernel: Any, *arrays: np.ndarray, target: str = "trn2") -> list[Check]:
     return list(check_kernel(kernel, *arrays, target=target).checks)
 
@@ -213,6 +248,27 @@ def test_a_cure_takes_the_time_that_was_promised(
     assert fewer or after.latency_us < before.latency_us
     assert (f"{fewer} bytes fewer are moved" in found.detail) == (fewer > 0)
     assert advice(fast, arrays, target=target) == []
+
+
+@pytest.mark.parametrize("target", WITH_NKI)
+def test_a_product_that_a_fill_replaces_is_a_fault(target: str) -> None:
+    (fault,) = check_kernel(products_after(fill=True), A, B, target=target).failures
+    assert fault.detail.startswith("2 of 3 products are lost: memset at")
+    assert "let memset write to another tile, or once before all products" in fault.detail
+    assert check_kernel(products_after(fill=False), A, B, target=target).passed
+
+
+@pytest.mark.parametrize("target", WITH_NKI)
+def test_some_executions_of_a_line_and_what_only_they_read_are_for_nothing(target: str) -> None:
+    found = [each.detail for each in advice(stored_last(8), TILES, target=target)]
+    assert found[0].startswith("nothing reads what 7 of 8 executions of dma_copy write")
+    assert any("read what 7 of 8 executions of activation" in each for each in found)
+    assert found[-1].startswith("only instructions of which nothing is read read what 7 of 8 loads")
+    promised = re.findall(r"become ([\d.]+) us .*?, (\d+) bytes fewer", found[-1])
+    before, after = (profile(stored_last(n), TILES, target=target) for n in (8, 1))
+    assert float(promised[0][0]) == pytest.approx(after.latency_us, abs=0.006)
+    assert int(promised[0][1]) == before.dma_bytes - after.dma_bytes
+    assert advice(stored_last(1), TILES, target=target) == []
 
 
 @pytest.mark.parametrize(

@@ -448,7 +448,7 @@ class Executor:
             markers.append(self._accumulation.marker(pattern, is_sum))
         if self._uses is not None:
             rows = touched_rows(self.memories, instr, name)
-            markers.append(self._uses.writing(self.memories, pattern, instr, is_sum, rows))
+            markers.append(self._uses.writing(self.memories, pattern, instr, rows))
         return markers
 
     def _write_markers(self, instr: Instr) -> list[Step]:

@@ -25,7 +25,7 @@ FIRST_SIZE = 1024
 class InstructionUse:
     """How often an instruction was executed, and how often nothing read any of its results.
 
-    `overwritten_by` is the product that replaced a product of it which nothing had read.
+    `overwritten_by` is what replaced a product of it in PSUM which nothing had read.
     """
 
     executions: int = 0
@@ -45,7 +45,7 @@ class UseLog:
         self._indices: dict[int, int] = {}
         self._instruction = np.zeros(FIRST_SIZE, np.int32)  # by execution
         self._is_read = np.zeros(FIRST_SIZE, bool)
-        self._replaced: dict[int, Instr] = {}  # by execution, the product that overwrote it
+        self._replaced: dict[int, Instr] = {}  # by execution, what overwrote it in PSUM
         self._cells: dict[int, ByteTags] = {}
         self._granule = access_granule(programs)
         self._count = 0
@@ -98,12 +98,11 @@ class UseLog:
         memories: Memories,
         pattern: Pattern,
         instr: Instr,
-        is_sum: bool,
         rows: Rows = untracked_rows,
     ) -> Step:
-        """A step that records a write of (rows of) a pattern; `is_sum`: of a product."""
+        """A step that records a write of (rows of) a pattern."""
         view, tags = memories.viewer(pattern), self.tags(memories.region(pattern.tile))
-        replaces = is_sum and pattern.memory is Memory.PSUM
+        replaces = pattern.memory is Memory.PSUM
 
         def write(environment: Environment) -> None:
             found = tags.at(view(environment))
@@ -134,10 +133,11 @@ class UseLog:
         }
         for number, instr in self._replaced.items():
             writer = self._instructions[int(self._instruction[number])]
-            if not self._is_read[number] and _is_product(writer):
+            if not self._is_read[number] and is_product(writer):
                 found[id(writer)].overwritten_by = instr
         return found
 
 
-def _is_product(instr: Instr) -> bool:
+def is_product(instr: Instr) -> bool:
+    """Whether an instruction writes a product that others may add to."""
     return bool(instr.sums) and instr.is_sum

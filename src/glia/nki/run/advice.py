@@ -25,13 +25,14 @@ from glia.machine.ir import Block, Loop, Program, Statement, blocks, walk, with_
 from glia.profile.report import Profile, profile_programs
 from glia.sim.order.concurrent import run_cores
 from glia.sim.run import run
-from glia.sim.uses import InstructionUse, UseLog
+from glia.sim.uses import InstructionUse, UseLog, is_product
 
 Change = Callable[[Program], Program]
 Compile = Callable[[Change], tuple[Program, ...]]
 
 SMALL_GAIN = 0.001  # of the time: less is an effect of order, not of what was removed
 WORTH_SPREADING = 0.05  # of the time
+MOST_LINKS = 8  # of a chain of results that end in one that nothing reads
 SPARE_BYTES = 512  # of a partition: from here on a tile is too large
 FEW_TRANSFERS = 4  # of a queue, that there is something to spread
 
@@ -58,7 +59,8 @@ def advise(
     log = UseLog(*recorded)
     run(recorded[0], inputs, uses=log)
     uses = log.uses()
-    adviser = _Adviser(recorded[0], uses, compiles, profile_programs(programs, target))
+    profile = profile_programs(programs, target)
+    adviser = _Adviser(recorded[0], inputs, uses, compiles, profile)
     found = [*_lost_products(recorded, uses), *adviser.unused(), *adviser.oversized()]
     return [*found, *adviser.crowded()] if chooses_queues else found
 
@@ -76,22 +78,25 @@ def lost_products(programs: Sequence[Program], inputs: Mapping[str, np.ndarray])
 def _lost_products(
     programs: Iterable[Program], uses: Mapping[int, InstructionUse]
 ) -> Iterator[Advice]:
-    """Products that another product replaced before anything read them, by source line."""
+    """Products that were replaced in PSUM before anything read them, by source line."""
     lost: dict[Loc, list[InstructionUse]] = {}
     executions: Counter[Loc] = Counter()
     for instr, use in _used(programs, uses):
-        executions[instr.loc] += use.executions
+        if is_product(instr):
+            executions[instr.loc] += use.executions
         if use.overwritten_by is not None:
             lost.setdefault(instr.loc, []).append(use)
     for loc, found in lost.items():
         by = found[0].overwritten_by
         assert by is not None
         count = sum(use.unused for use in found)
+        cure = "accumulate onto them (accumulate=True, or += in Beta 1)"
+        if not is_product(by):
+            cure = f"let {by.mnemonic()} write to another tile, or once before all products"
         yield Advice(
             f"{count} of {executions[loc]} products are lost: {by.mnemonic()} at {by.loc} "
             "overwrites them in PSUM before anything reads them\n"
-            f"source: {loc}\nhelp: accumulate onto them (accumulate=True, or += in Beta 1), or "
-            "copy them out before the next product",
+            f"source: {loc}\nhelp: {cure}, or copy them out before",
             loc,
             is_fault=True,
         )
@@ -112,62 +117,95 @@ class _Adviser:
     """Looks at one kernel: its program as recorded, what became of results, its time."""
 
     program: Program
+    inputs: Mapping[str, np.ndarray]
     uses: Mapping[int, InstructionUse]
     compiles: Compile
     profile: Profile
 
     def unused(self) -> Iterator[Advice]:
-        """Instructions of which nothing reads any result, by source line."""
-        found: dict[tuple[Loc, str], list[Instr]] = {}
-        spared: set[tuple[Loc, str]] = set()
-        for instr, use in _used([self.program], self.uses):
-            key = instr.loc, instr.mnemonic()
-            if use.unused == use.executions and _only_writes(instr) and not use.overwritten_by:
-                found.setdefault(key, []).append(instr)
-            else:
-                spared.add(key)
-        for key, instructions in found.items():
-            if key not in spared and (gain := self._gain(self._removal_of(instructions))):
-                yield Advice(self._unused_text(instructions, gain), key[0])
+        """Instructions of which nothing reads any result, by source line.
 
-    def _unused_text(self, instructions: list[Instr], gain: str) -> str:
+        Then those whose results only such instructions read, and so on.
+        """
+        removed: list[Instr] = []
+        uses = self.uses
+        for _ in range(MOST_LINKS):
+            found: dict[tuple[Loc, str], list[Instr]] = {}
+            executions: Counter[tuple[Loc, str]] = Counter()
+            for instr, use in _used([self.program], self.uses):
+                key = instr.loc, instr.mnemonic()
+                executions[key] += use.executions
+                now = uses.get(id(instr))
+                is_unused = now is not None and now.unused == now.executions
+                if is_unused and _only_writes(instr) and not use.overwritten_by:
+                    found.setdefault(key, []).append(instr)
+            if not found:
+                return
+            for key, instructions in found.items():
+                if gain := self._gain(self._removal_of([*removed, *instructions])):
+                    yield Advice(
+                        self._unused_text(
+                            instructions, executions[key], gain, is_first=not removed
+                        ),
+                        key[0],
+                    )
+            removed += [instr for each in found.values() for instr in each]
+            uses = self._uses_without(removed)
+
+    def _uses_without(self, removed: list[Instr]) -> dict[int, InstructionUse]:
+        """What becomes of the results of the other instructions where these are left out."""
+        program = self._removal_of(removed)(self.program)
+        log = UseLog(program)
+        run(program, self.inputs, uses=log)
+        return log.uses()
+
+    def _unused_text(
+        self, instructions: list[Instr], executions: int, gain: str, *, is_first: bool
+    ) -> str:
         instr = instructions[0]
         count = sum(self.uses[id(each)].executions for each in instructions)
         is_load = isinstance(instr, Transfer) and any(
             pattern.memory is Memory.HBM for pattern in instr.read_patterns()
         )
         what = "loads of" if is_load else "executions of"
+        many = f"{count} of {executions}" if count < executions else f"{count}"
         tiles = ", ".join(dict.fromkeys(p.tile.name for p in instr.written_patterns()))
+        readers = "nothing reads" if is_first else "only instructions of which nothing is read read"
+        cure = "remove them" if is_first else "remove them and what reads them"
         return (
-            f"nothing reads what {count} {what} {instr.mnemonic()} write to {tiles}\n"
-            f"source: {instr.loc}\nhelp: remove them: {gain}"
+            f"{readers} what {many} {what} {instr.mnemonic()} write to {tiles}\n"
+            f"source: {instr.loc}\nhelp: {cure}: {gain}"
         )
 
     def oversized(self) -> Iterator[Advice]:
-        """Tiles in SBUF of which at most half is accessed, or whose values fit in half."""
+        """Tiles on chip of which at most half is accessed, or whose values fit in half.
+
+        The dtype of sums in PSUM is not the author's to choose.
+        """
         accesses: dict[str, list[tuple[Instr, str, Pattern, Footprint]]] = {}
         for instr, loops in _with_loops(self.program.body, {}):
             for name, _, pattern in instr.operands():
-                if pattern.memory is Memory.SBUF:
+                if pattern.memory is not Memory.HBM:
                     swept = Footprint.of(pattern)
                     for variable, trips in loops.items():
                         swept = swept.swept(variable, trips)
                     access = instr, instr.access(name), pattern, swept
                     accesses.setdefault(pattern.tile.name, []).append(access)
-        found: dict[tuple[Loc, int, int, str], list[str]] = {}
+        found: dict[tuple[Loc, str, int, str], list[str]] = {}
         for name, touched in accesses.items():
             tile, loc = self.program.tiles[name], touched[0][0].loc
             used = _bytes_used(tile, [each for *_, each in touched])
             narrow = _narrow_dtype([(i, access, p) for i, access, p, _ in touched])
             whole = tile.bytes_per_partition
+            size = f"{whole} bytes in each partition of {tile.memory.value}"
             if whole - used >= max(whole / 2, SPARE_BYTES):
                 reason = f"only {used} of them are accessed on these arguments"
-                found.setdefault((loc, whole, used, reason), []).append(name)
-            elif narrow and whole / 2 >= SPARE_BYTES:
+                found.setdefault((loc, size, whole - used, reason), []).append(name)
+            elif narrow and whole / 2 >= SPARE_BYTES and tile.memory is Memory.SBUF:
                 reason = f"each of its values is a {narrow}; give it that dtype"
-                found.setdefault((loc, whole, whole // 2, reason), []).append(name)
-        for (loc, whole, needed, reason), names in found.items():
-            yield _oversized(loc, names, whole, needed, reason)
+                found.setdefault((loc, size, whole - whole // 2, reason), []).append(name)
+        for (loc, size, spare, reason), names in found.items():
+            yield _oversized(loc, names, size, spare, reason)
 
     def crowded(self) -> Iterator[Advice]:
         """A queue that engines wait for, where moving transfers to another gains time."""
@@ -237,7 +275,8 @@ class _Adviser:
 def _only_writes(instr: Instr) -> bool:
     """Whether an instruction does nothing but write its operands."""
     writes = any(instr.access(name) != "reads" for name, _, _ in instr.operands())
-    has_effects = instr.sets_register or instr.states or instr.arrives == "participants"
+    sets_state = any(access in ("writes", "updates") for *_, access in instr.states_touched())
+    has_effects = instr.sets_register or sets_state or instr.arrives == "participants"
     return writes and not has_effects
 
 
@@ -312,12 +351,11 @@ def _dtype_of(instr: Instr, name: str) -> str:
     return getattr(instr, name).dtype.name if isinstance(instr, TensorCopy) else ""
 
 
-def _oversized(loc: Loc, names: list[str], whole: int, needed: int, reason: str) -> Advice:
-    """The advice on tiles that one source line fills alike; sizes in bytes of a partition."""
+def _oversized(loc: Loc, names: list[str], size: str, spare: int, reason: str) -> Advice:
+    """The advice on tiles that one source line fills alike, with bytes of a partition to spare."""
     tiles = f"tile {names[0]} has" if len(names) == 1 else f"tiles {', '.join(names)} each have"
-    free = (whole - needed) * len(names)
     return Advice(
-        f"{tiles} {whole} bytes in each partition of SBUF: {reason}\n"
-        f"source: {loc}\nhelp: {free} bytes of each partition become free",
+        f"{tiles} {size}: {reason}\n"
+        f"source: {loc}\nhelp: {spare * len(names)} bytes of each partition become free",
         loc,
     )

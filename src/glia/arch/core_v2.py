@@ -95,7 +95,9 @@ CONSTANTS = {
     "dma_start_ns": Constant(800, "ns", f"{_BANDWIDTH}: 1300 ns in all, less the skew", "medium"),
     "dma_ring_skew_ns": Constant(24, "ns", _V3, "assumed"),
     "dma_completion_ns": Constant(300, "ns", f"{_BANDWIDTH}: 1300 ns in all", "medium"),
-    "dma_transpose_rate": Constant(0.5, "fraction", _V3, "low"),
+    "dma_transpose_rate": Constant(
+        0.5, "fraction", "not published for this generation; assumed to be that from SBUF", "low"
+    ),
     "dma_transpose_sbuf_rate": Constant(0.5, "fraction", _V3, "low"),
     "dma_compute_rate": Constant(0.5, "fraction", "Trainium3 guide: before NC-v4", "medium"),
     "gpsimd_dma_bytes_per_ns": Constant(0, "bytes/ns", "Trainium2 guide: new there", "high"),

@@ -174,9 +174,9 @@ def page(found: Sequence[tuple[Optimisation, list[Step]]]) -> str:
               "traces in github.com/ucb-bar/autocomp, unchanged, each a step from the one before;",
               "the times are theirs, p99 of nki.benchmark on a trn1.2xlarge. The row of the first",
               "matrix product and of the last were seen when a constant was removed; no constant",
-              "was fitted to any row. That loops of at most 512 iterations are merged rests on the last",
-              "step of the convolution; `benchmarks/CALIBRATION.md` says what bounds its others.", "",
-              f"All: {summary(everything)}.", ""]  # fmt: skip
+              "was fitted to any row. That loops of at most 512 iterations are merged rests on",
+              "the last step of the convolution; CALIBRATION.md says what bounds its others.",
+              "", f"All: {summary(everything)}.", ""]  # fmt: skip
     for sequence, steps in found:
         lines += [f"## {sequence.name}", "", f"{summary(steps)}.", ""]
         lines += ["| step | published ms | predicted ms | error |", "|---|---|---|---|"]

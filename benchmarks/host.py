@@ -26,15 +26,19 @@ from unittest import mock
 
 RUNS, SECONDS = 15, 20.0  # of each candidate: so many, or until they took so long together
 HEADINGS = ("row", "host ms", "XLA:CPU ms", "PyTorch ms", "of the better", "GFLOP/s", "of peak")
+MOST_APART = 1e-3  # relative distance of PyTorch's results from XLA's: it computes the same
 Array = Any
 
 
 @dataclass(frozen=True)
 class Row:
-    """A function, what gives its arguments, and how PyTorch says it."""
+    """A function, what gives its arguments, and how PyTorch says it.
+
+    `in_torch` takes PyTorch and the arguments, and gives a function without any.
+    """
 
     make: Callable[[], tuple[Callable[..., Any], tuple[Array, ...]]]
-    in_torch: Callable[..., Any] | None = None
+    in_torch: Callable[..., Callable[[], Any]] | None = None
     is_short: bool = False
     kernel: Callable[..., Any] | None = None  # the program of a kernel that does the same
     options: tuple[tuple[str, str], ...] = ()
@@ -145,37 +149,57 @@ def _attention_kernel(*arrays: Array, target: str) -> Any:
     return trace(flash_attention.function, *arrays, target=target, causal=False)
 
 
-def _torch_attention(torch: Any, q: Any, k: Any, v: Any) -> Any:
+def _torch_attention(torch: Any, *arrays: Array) -> Callable[[], Any]:
+    q, k, v = map(torch.from_numpy, arrays)
     attend = torch.nn.functional.scaled_dot_product_attention
-    return attend(q.transpose(-1, -2), k.transpose(-1, -2), v)
+    return lambda: attend(q.transpose(-1, -2), k.transpose(-1, -2), v)
 
 
-def _in_torch(name: str, torch: Any, x: Any) -> Any:
-    functional = torch.nn.functional
+def _torch_matmul(torch: Any, a: Array, b: Array) -> Callable[[], Any]:
+    left, right = torch.from_numpy(a), torch.from_numpy(b)
+    return lambda: left @ right
+
+
+def _torch_function(name: str, torch: Any, array: Array) -> Callable[[], Any]:
+    functional, x = torch.nn.functional, torch.from_numpy(array)
     if name == "layernorm":
-        return functional.layer_norm(x, x.shape[-1:])
-    return functional.softmax(x, -1) if name == "softmax" else functional.gelu(x)
+        return lambda: functional.layer_norm(x, x.shape[-1:])
+    return lambda: functional.softmax(x, -1) if name == "softmax" else functional.gelu(x)
 
 
+def _torch_model(name: str, torch: Any, x: Array) -> Callable[[], Any]:
+    import host_torch
+
+    return getattr(host_torch, name)(torch, x)
+
+
+def _torch_vit(torch: Any, x: Array) -> Callable[[], Any]:
+    import host_torch
+    import workload_models
+
+    return host_torch.vit(torch, x, _drawn(workload_models.vit_weights()))
+
+
+BERT, RESNET = (partial(_torch_model, name) for name in ("bert", "resnet50"))
 BF16 = (("auto_cast", "matmult"), ("auto_cast_type", "bf16"))
 ROWS: dict[str, Row] = {
     **{
-        f"matmul {n}": Row(partial(_matmul, n), lambda _, a, b: a @ b, is_short=n == 1024)
+        f"matmul {n}": Row(partial(_matmul, n), _torch_matmul, is_short=n == 1024)
         for n in (1024, 2048)
     },
     "matmul 1024 bf16": Row(partial(_matmul, 1024), options=BF16),
-    "BERT-base 1x128": Row(partial(_network, "bert"), is_short=True),
-    "BERT-base 1x128 bf16": Row(partial(_network, "bert"), options=BF16),
-    "BERT-base 8x128": Row(partial(_network, "bert", batch=8)),
-    "ResNet-50 1": Row(partial(_network, "resnet50"), is_short=True),
-    "ResNet-50 8": Row(partial(_network, "resnet50", batch=8)),
-    "ViT-base 1": Row(partial(_vit, 1)),
-    "ViT-base 8": Row(partial(_vit, 8)),
+    "BERT-base 1x128": Row(partial(_network, "bert"), BERT, is_short=True),
+    "BERT-base 1x128 bf16": Row(partial(_network, "bert"), BERT, options=BF16),
+    "BERT-base 8x128": Row(partial(_network, "bert", batch=8), BERT),
+    "ResNet-50 1": Row(partial(_network, "resnet50"), RESNET, is_short=True),
+    "ResNet-50 8": Row(partial(_network, "resnet50", batch=8), RESNET),
+    "ViT-base 1": Row(partial(_vit, 1), _torch_vit),
+    "ViT-base 8": Row(partial(_vit, 8), _torch_vit),
     "GPT-2 decode step": Row(_gpt2_decode),
     "GPT-2 train step 4x512": Row(partial(_gpt2_step, 768, 12, 4, 512)),
     **{
         f"{name} 4096": Row(
-            partial(_function, name), partial(_in_torch, name), is_short=name == "softmax"
+            partial(_function, name), partial(_torch_function, name), is_short=name == "softmax"
         )
         for name in ("softmax", "layernorm", "gelu")
     },
@@ -221,8 +245,9 @@ def measure(
         "xla": lambda: jax.block_until_ready(xla(*placed)),
     }
     if row.in_torch is not None and (torch := _torch()) is not None:
-        tensors = [torch.from_numpy(each) for each in leaves]
-        candidates["torch"] = partial(row.in_torch, torch, *tensors)
+        candidates["torch"] = _without_gradients(torch, row.in_torch(torch, *leaves))
+        apart = _distance(np.asarray(candidates["torch"]()), wanted[0])
+        assert apart < MOST_APART, f"PyTorch computes something else: {apart:.1e}"
     if has_reference:
         candidates["reference"] = partial(glia.load(neff, device="reference"), *leaves)
     times = medians(candidates)
@@ -304,6 +329,14 @@ def profile(model: Any, leaves: list[Array]) -> Iterator[str]:
         yield f"    {1e3 * seconds:9.2f} ms {calls[name]:7d} calls  {name}"
     for (name, why), count in host.table.reasons.items():
         yield f"    by NumPy: {count} {name} ({why})"
+
+
+def _without_gradients(torch: Any, call: Callable[[], Any]) -> Callable[[], Any]:
+    def run() -> Any:
+        with torch.inference_mode():
+            return call()
+
+    return run
 
 
 def _torch() -> Any:

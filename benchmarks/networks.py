@@ -35,15 +35,21 @@ def bert(
     dtype: Any = np.float32,
 ) -> tuple[Forward, np.ndarray]:  # fmt: skip
     """A BERT-base encoder on embedded tokens, x [batch, tokens, width]."""
-    generator = np.random.default_rng(0)
-    stack = [_cast(_bert_weights(generator, width), dtype) for _ in range(layers)]
+    stack = [_cast(each, dtype) for each in bert_stack(layers, width)]
 
     def forward(x: Array) -> Array:
         for weights in stack:
             x = _bert_layer(x, weights, heads)
         return x
 
+    generator = np.random.default_rng(2)
     return forward, generator.standard_normal((batch, tokens, width), np.float32).astype(dtype)
+
+
+def bert_stack(layers: int, width: int) -> list[dict[str, np.ndarray]]:
+    """The weights of each layer."""
+    generator = np.random.default_rng(0)
+    return [_bert_weights(generator, width) for _ in range(layers)]
 
 
 def _cast(weights: Any, dtype: Any) -> Any:
@@ -80,8 +86,7 @@ def resnet50(
     classes: int = 1000, pixels: int = 224, batch: int = 1, dtype: Any = np.float32
 ) -> tuple[Forward, np.ndarray]:
     """ResNet-50 in inference form (batch norm folded to scale and shift), x [batch, 3, h, w]."""
-    generator = np.random.default_rng(1)
-    weights = _resnet_weights(generator, classes)
+    weights = resnet_weights(classes)
     strides = [block.pop("stride") for block in weights["blocks"]]
     weights = _cast(weights, dtype)
 
@@ -95,10 +100,14 @@ def resnet50(
             x = _bottleneck(x, block, stride)
         return x.mean((2, 3)) @ weights["classes"]
 
+    generator = np.random.default_rng(3)
     return forward, generator.standard_normal((batch, 3, pixels, pixels), np.float32).astype(dtype)
 
 
-def _resnet_weights(generator: np.random.Generator, classes: int) -> dict[str, Any]:
+def resnet_weights(classes: int = 1000) -> dict[str, Any]:
+    """Kernels with scale and shift of each convolution, strides, and the last product."""
+    generator = np.random.default_rng(1)
+
     def conv(inputs: int, outputs: int, window: int, gain: float = 1.0) -> dict[str, Any]:
         kernel = generator.standard_normal((outputs, inputs, window, window), np.float32)
         kernel *= np.float32(gain * (2.0 / (inputs * window * window)) ** 0.5)

@@ -16,6 +16,8 @@ from workload import BOTH, Arguments, Array, Kernel, Workload, shaped
 DTYPES = {"bf16": bfloat16, "fp32": jnp.float32}
 ROWS = 4096  # and columns of what works on rows
 
+EPSILON = 1e-5  # of layer norms
+
 
 def products() -> Iterator[Workload]:
     goals = {
@@ -50,7 +52,7 @@ def layer_norm(x: Array, gain: Array, shift: Array) -> Array:
     """Layer norm over the last axis, in float32 inside."""
     wide = x.astype(jnp.float32)
     centred = wide - wide.mean(-1, keepdims=True)
-    scale = lax.rsqrt((centred * centred).mean(-1, keepdims=True) + 1e-5)
+    scale = lax.rsqrt((centred * centred).mean(-1, keepdims=True) + EPSILON)
     return (centred * scale).astype(x.dtype) * gain + shift
 
 

@@ -464,10 +464,12 @@ def test_an_interrupt_ends_a_run_and_the_program_runs_again() -> None:
 def test_a_program_whose_tensors_do_not_fit_is_refused(at: int) -> None:
     """None of these can be in a NEFF."""
     program = _stored_at(Affine.of(0))
+    endless = Pattern(program.tiles["t"], F32, ((1, 1), (0, 1 << 62)))
     broken = [
         replace(program, inputs=(replace(program.inputs[0], shape=(4096,)),)),
         replace(program, addresses={"t": at}),
         replace(program, tiles=program.tiles | {"t": Tile("t", Memory.SBUF, F32, 200, 8)}),
+        replace(program, body=(Memset(dst=endless, value=1.0),)),
     ]
     for each in broken:
         with pytest.raises(InternalError):

@@ -13,6 +13,8 @@ from glia.base.errors import InternalError
 from glia.isa.operand import Memory
 from glia.machine.ir import Program
 
+MOST_ELEMENTS = 1 << 38  # more than HBM of any core has bytes
+
 
 def require_sound(program: Program, arch: Arch) -> None:
     """InternalError for a program whose machine code could leave the memory of its tensors.
@@ -34,3 +36,7 @@ def require_sound(program: Program, arch: Arch) -> None:
         for _, _, pattern in instr.operands():
             if any(count < 1 for _, count in pattern.dims):
                 raise InternalError(f"a pattern of {pattern.tile.name} has no elements")
+            if pattern.elements > MOST_ELEMENTS:  # machine code would not end, nor be interrupted
+                raise InternalError(
+                    f"a pattern of {pattern.tile.name} names {pattern.elements} elements"
+                )

@@ -13,7 +13,7 @@ from glia.base.errors import InternalError
 from glia.isa.operand import Memory
 from glia.machine.ir import Program
 
-MOST_ELEMENTS = 1 << 38  # more than HBM of any core has bytes
+MOST_REPEATED = 1 << 28  # elements of a pattern that names some of a smaller tile's again
 
 
 def require_sound(program: Program, arch: Arch) -> None:
@@ -36,7 +36,8 @@ def require_sound(program: Program, arch: Arch) -> None:
         for _, _, pattern in instr.operands():
             if any(count < 1 for _, count in pattern.dims):
                 raise InternalError(f"a pattern of {pattern.tile.name} has no elements")
-            if pattern.elements > MOST_ELEMENTS:  # machine code would not end, nor be interrupted
+            # Machine code would hardly end, and cannot be interrupted
+            if pattern.elements > max(pattern.tile.bytes, MOST_REPEATED):
                 raise InternalError(
                     f"a pattern of {pattern.tile.name} names {pattern.elements} elements"
                 )

@@ -470,6 +470,7 @@ def test_a_program_whose_tensors_do_not_fit_is_refused(at: int) -> None:
         replace(program, addresses={"t": at}),
         replace(program, tiles=program.tiles | {"t": Tile("t", Memory.SBUF, F32, 200, 8)}),
         replace(program, body=(Memset(dst=endless, value=1.0),)),
+        replace(program, body=(Loop("i", 8, (Loop("i", 4, program.body),)),)),
     ]
     for each in broken:
         with pytest.raises(InternalError):

@@ -10,8 +10,9 @@ import math
 
 from glia.arch import Arch
 from glia.base.errors import InternalError
+from glia.isa.kit import Instr
 from glia.isa.operand import Memory
-from glia.machine.ir import Program
+from glia.machine.ir import Block, Loop, Program, blocks
 
 MOST_REPEATED = 1 << 28  # elements of a pattern that names some of a smaller tile's again
 
@@ -32,6 +33,7 @@ def require_sound(program: Program, arch: Arch) -> None:
             raise InternalError(
                 f"{binding.name} has {held} bytes, its tile has {binding.tile.bytes}"
             )
+    _require_own_variables(program.body, ())
     for instr in program.instructions():
         for _, _, pattern in instr.operands():
             if any(count < 1 for _, count in pattern.dims):
@@ -41,3 +43,17 @@ def require_sound(program: Program, arch: Arch) -> None:
                 raise InternalError(
                     f"a pattern of {pattern.tile.name} names {pattern.elements} elements"
                 )
+
+
+def _require_own_variables(body: Block, around: tuple[str, ...]) -> None:
+    """InternalError for a loop that changes the variable of one around it, which might not end."""
+    for statement in body:
+        if isinstance(statement, Instr):
+            continue
+        own: tuple[str, ...] = ()
+        if isinstance(statement, Loop):
+            own = (statement.variable,)
+            if statement.variable in around:
+                raise InternalError(f"loop {statement.variable} hides a loop of the same name")
+        for block in blocks(statement):
+            _require_own_variables(block, (*around, *own))

@@ -288,6 +288,8 @@ class _Reads:
             tile = self._forwarding.base_of(pattern.tile)
             if instr.access(name) == "writes" or tile.memory is Memory.HBM:
                 continue
+            if tile.name in self.kept:
+                continue
             is_single = declared.access == "reads" and not declared.is_several
             source = self._source(instr, pattern, tile) if is_single else None
             if source is None:

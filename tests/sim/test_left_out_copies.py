@@ -13,6 +13,7 @@ from glia.arch.instances import COMPILED_TARGETS
 from glia.base.affine import Affine
 from glia.base.dtype import BF16, F32, DType
 from glia.isa.instructions.dma import DmaCopy
+from glia.isa.instructions.tensor import NcTranspose
 from glia.isa.instructions.vector import Memset, TensorCopy, TensorTensor
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Pattern, Tile, whole_tile
@@ -217,3 +218,29 @@ def test_a_product_of_a_turned_matrix_copies_nothing_but_its_result(target: str)
         ("tensor_copy", IS_READ_THROUGH): 1,
     }
     assert_agree(host.run(inputs), run(program, inputs))
+
+
+def test_a_transpose_that_data_decides_is_made() -> None:
+    """On generation 2 it is a product, in which an infinity spreads over a row of the result."""
+    x, y = Tile("x", Memory.HBM, F32, 1, 128), Tile("y", Memory.HBM, F32, 1, 64)
+    a, c = Tile("a", Memory.SBUF, F32, 2, 64), Tile("c", Memory.SBUF, F32, 64, 1)
+    turned = Tile("p", Memory.PSUM, F32, 64, 2)
+    column = Pattern(turned, F32, ((1, 64), (1, 1)), Affine.of(1))
+    program = Program(
+        name="turned", target="trn1", tiles={each.name: each for each in (x, y, a, c, turned)},
+        inputs=(Binding("x", x, (2, 64), F32),), outputs=(Binding("y", y, (64,), F32),),
+        constants={}, addresses={"a": 0, "p": 0, "c": 256, "x": 0, "y": 512},
+        body=(
+            DmaCopy(dst=whole_tile(a), src=Pattern(x, F32, ((64, 2), (1, 64)))),
+            NcTranspose(dst=whole_tile(turned), data=whole_tile(a)),
+            TensorCopy(dst=whole_tile(c), src=column),
+            DmaCopy(dst=Pattern(y, F32, ((1, 64), (1, 1))), src=whole_tile(c)),
+        ),
+    )  # fmt: skip
+    values = np.arange(128, dtype=np.float32).reshape(2, 64)
+    values[0, 3] = np.inf
+    wanted = run(program, {"x": values})["y"]
+    assert np.isnan(wanted).tolist() == [index == 3 for index in range(64)]
+    host = HostProgram(program)
+    assert host.run({"x": values})["y"].tobytes() == wanted.tobytes()
+    assert ("nc_transpose", IS_READ_THROUGH) not in host.left_out

@@ -176,9 +176,12 @@ def lower(
 def traced_writes(
     instr: Instr, arch: Arch, operands: Operands, sums: bool | None
 ) -> tuple[list[tuple[Destination, ArrayTerm]], list[OperandPlace]]:
-    """What an instruction's meaning writes where, and the operands that its terms number."""
+    """What an instruction's meaning writes where, and the operands that its terms number.
+
+    To be called inside of `recorded_decisions`, which has what that depends on besides.
+    """
     lowering = _ClassLowering(instr, arch, operands, sums)
-    with np.errstate(all="ignore"), recorded_decisions():
+    with np.errstate(all="ignore"):
         return lowering.traced_writes(), lowering.places
 
 

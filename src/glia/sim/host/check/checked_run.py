@@ -25,7 +25,7 @@ from glia.sim.host.instruction_classes import OperandPlace, traced_writes
 from glia.sim.host.steps import Op, RunState, Stop
 from glia.sim.host.support import warn_unsupported, why_unsupported
 from glia.sim.host.table import sums_condition
-from glia.sim.host.traced import HeldArray, LoadTerm
+from glia.sim.host.traced import HeldArray, LoadTerm, recorded_decisions
 from glia.sim.memory import Environment
 from glia.sim.notifications import Notifications
 from glia.sim.order.concurrent import run_logical_core
@@ -183,7 +183,8 @@ class CheckedProgram(HostProgram):
         condition, _ = sums_condition(instr)
         sums = None if condition is None else condition.evaluate(environment) != 0
         operands = self.builder.operands_of(instr)
-        writes, places = traced_writes(instr, self._arch, operands, sums)
+        with recorded_decisions():
+            writes, places = traced_writes(instr, self._arch, operands, sums)
         evaluator = BoundEvaluator(lambda term: self._loaded(instr, environment, places, term))
         found = {}
         for store, term in writes:

@@ -33,7 +33,7 @@ from glia.sim.host.instruction_classes import Operands, class_key, traced_writes
 from glia.sim.host.loop_nest import build_nest
 from glia.sim.host.overlap import may_touch, tiles_meet
 from glia.sim.host.table import pattern_parts
-from glia.sim.host.traced import HeldArray, NotTraceable, Shape
+from glia.sim.host.traced import HeldArray, NotTraceable, Shape, recorded_decisions
 from glia.sim.memory import Memories
 
 MOST_ROUNDS = 8  # a copy of a copy is found in the round after that of the first
@@ -385,7 +385,10 @@ def _is_as_fast(instr: Instr, read: Pattern, source: Pattern) -> bool:
 def _traced_moves(instr: Instr, arch: Arch, operands: Operands) -> ElementMoves | None:
     """The nest of an instruction whose meaning is a load, in the order of its destination."""
     try:
-        writes, places = traced_writes(instr, arch, operands, None)
+        with recorded_decisions() as decisions:
+            writes, places = traced_writes(instr, arch, operands, None)
+        if decisions or len(writes) != 1:
+            return None
         nest = build_nest(writes)
     except NotTraceable:
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -10,7 +11,7 @@ from glia.base.affine import Affine
 from glia.base.fast_objects import from_fields
 from glia.isa.kit import Instr, register_variable
 from glia.isa.operand import Pattern, Tile
-from glia.machine.ir import Loop, Statement, blocks, with_blocks
+from glia.machine.ir import Block, Loop, Program, Statement, blocks, with_blocks
 
 
 def substitute(
@@ -142,3 +143,23 @@ class _Renaming:
             return result
         changes: dict[str, Any] = {"register": self.register(register)}
         return dataclasses.replace(result, **changes)
+
+
+def rewrite_at(program: Program, change: Mapping[int, Instr | None]) -> Program:
+    """The program with the instructions at these positions replaced, or left out for None."""
+    numbers = itertools.count()
+
+    def block(body: Block) -> Block:
+        found: list[Statement] = []
+        for statement in body:
+            if not isinstance(statement, Instr):
+                inside = with_blocks(statement, block)
+                if not isinstance(inside, Loop) or inside.body:
+                    found.append(inside)
+                continue
+            number = next(numbers)
+            if (each := change.get(number, statement)) is not None:
+                found.append(each)
+        return tuple(found)
+
+    return dataclasses.replace(program, body=block(program.body))

@@ -7,7 +7,6 @@ docs/decisions/advice-by-trial.md.
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +20,8 @@ from glia.isa.instructions.vector import TensorCopy
 from glia.isa.kit import Instr, is_register
 from glia.isa.operand import Memory, Pattern, Tile
 from glia.machine.footprint import Footprint
-from glia.machine.ir import Block, Loop, Program, Statement, blocks, walk, with_blocks
+from glia.machine.instruction_rewriting import rewrite_at
+from glia.machine.ir import Block, Loop, Program, blocks, walk
 from glia.profile.report import Profile, profile_programs
 from glia.sim.order.concurrent import run_cores
 from glia.sim.run import run
@@ -244,7 +244,7 @@ class _Adviser:
     def _removal_of(self, instructions: list[Instr]) -> Change:
         """The change that leaves instructions out."""
         change: dict[int, Instr | None] = dict.fromkeys(self._positions(instructions))
-        return lambda program: _rewritten(program, change)
+        return lambda program: rewrite_at(program, change)
 
     def _reissue_by(self, engine: str, transfers: list[Instr]) -> Change:
         """The change that has transfers issued by another engine, on its queue."""
@@ -256,7 +256,7 @@ class _Adviser:
                 for number, instr in enumerate(walk(program.body))
                 if number in positions
             }
-            return _rewritten(program, moved)
+            return rewrite_at(program, moved)
 
         return change
 
@@ -278,26 +278,6 @@ def _only_writes(instr: Instr) -> bool:
     sets_state = any(access in ("writes", "updates") for *_, access in instr.states_touched())
     has_effects = instr.sets_register or sets_state or instr.arrives == "participants"
     return writes and not has_effects
-
-
-def _rewritten(program: Program, change: Mapping[int, Instr | None]) -> Program:
-    """The program with the instructions at these positions replaced, or left out for None."""
-    numbers = itertools.count()
-
-    def block(body: Block) -> Block:
-        found: list[Statement] = []
-        for statement in body:
-            if not isinstance(statement, Instr):
-                inside = with_blocks(statement, block)
-                if not isinstance(inside, Loop) or inside.body:
-                    found.append(inside)
-                continue
-            number = next(numbers)
-            if (each := change.get(number, statement)) is not None:
-                found.append(each)
-        return tuple(found)
-
-    return replace(program, body=block(program.body))
 
 
 def _with_loops(body: Block, loops: Mapping[str, int]) -> Iterator[tuple[Instr, dict[str, int]]]:

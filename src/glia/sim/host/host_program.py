@@ -23,6 +23,7 @@ from glia.base.machine_code.native import Library, address_of, array_at
 from glia.isa.kit import Instr, is_register
 from glia.isa.operand import Tile
 from glia.machine.ir import Binding, Program
+from glia.sim.host.packing import LINE_BYTES
 from glia.sim.host.pool import host_pool
 from glia.sim.host.rewriting.forwarding import without_copies
 from glia.sim.host.rewriting.product_groups import with_joined_products
@@ -46,7 +47,6 @@ Arrays = Mapping[str, Array]
 BUDGET = 50_000  # operations, or microseconds of calls, between looks at signals
 TIMED_BUDGET = 20  # and at the time, where that is limited
 PYTHON_COST = 50  # of an instruction that is executed in Python
-LINE_BYTES = 64  # of the host's caches
 IS_READ_THROUGH = "what reads the copy reads what was copied"
 IS_JOINED = "it is part of a longer product"
 SMALL_BYTES = 1 << 16  # of a tensor that is copied rather than looked at elsewhere in each run

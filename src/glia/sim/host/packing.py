@@ -70,18 +70,15 @@ def are_paired(left: Side, right: Side) -> bool:
     return is_narrow and host_has_pairs() and host_block().lanes == DOT_LANES
 
 
-def panel_words(block: BlockShape, depth: Any) -> Any:
-    """Words of 32 bits of a panel; the last of them are beside it, where vectors end."""
-    return depth * block.rows + _beside(block)
-
-
 def _beside(block: BlockShape) -> int:
+    """Words of 32 bits beside a panel, where its last vector ends."""
     return -block.rows % block.lanes
 
 
 def left_words(m: int, k: int) -> int:
     """Words of 32 bits that a packed left operand takes at most."""
-    return packing_parts(m) * int(panel_words(host_block(), k))
+    block = host_block()
+    return packing_parts(m) * (k * block.rows + _beside(block))
 
 
 def packing_parts(m: int) -> int:

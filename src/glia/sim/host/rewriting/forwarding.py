@@ -17,7 +17,7 @@ out. Results are the same bit by bit. In program order, which is the order that 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -28,7 +28,8 @@ from glia.base.affine import Affine
 from glia.isa.kit import Instr, is_register
 from glia.isa.operand import Dims, Memory, Pattern, Tile
 from glia.machine.byte_owners import ByteOwners
-from glia.machine.ir import Block, Loop, Program, Statement, blocks, walk, with_blocks
+from glia.machine.instruction_rewriting import rewrite_at
+from glia.machine.ir import Block, Loop, Program, blocks, walk
 from glia.sim.host.instruction_classes import Operands, class_key, traced_writes
 from glia.sim.host.loop_nest import build_nest
 from glia.sim.host.overlap import may_touch, tiles_meet
@@ -108,14 +109,17 @@ class _Forwarding:
         going = {name for name in all_going if not reads.sources[name] & all_going}
         if not going:
             return program, True
-        changes = {
-            position: {name: source for name, (tile, source) in fields.items() if tile in going}
-            for position, fields in reads.changes.items()
-        }
-        removed = {position for position, name in reads.moves_into.items() if name in going}
-        left_out.update(reads.mnemonics[position] for position in removed)
-        editor = _Editor(changes, removed)
-        return replace(program, body=editor.block(program.body)), going == all_going
+        change: dict[int, Instr | None] = {}
+        for position, operands in reads.changes.items():
+            fields: dict[str, Any] = {
+                n: read for n, (tile, read) in operands.items() if tile in going
+            }
+            change[position] = replace(reads.instructions[position], **fields)
+        for position, name in reads.moves_into.items():
+            if name in going:
+                change[position] = None
+                left_out[reads.instructions[position].mnemonic()] += 1
+        return rewrite_at(program, change), going == all_going
 
     def _may_go(self, name: str, program: Program) -> bool:
         """Whether no tile is read that may show the bytes of this one."""
@@ -258,7 +262,7 @@ class _Reads:
         # By position of the instruction: its operands with the tile that they read and its source
         self.changes: dict[int, dict[str, tuple[str, Pattern]]] = {}
         self.moves_into: dict[int, str] = {}
-        self.mnemonics: list[str] = []
+        self.instructions: list[Instr] = []
 
     def block(self, body: Block) -> None:
         """Walk a block; what begins to reach in it ends to reach with it."""
@@ -280,8 +284,8 @@ class _Reads:
             self._reaching.forget(move)
 
     def _instruction(self, instr: Instr, begun: list[_Move]) -> None:
-        position = len(self.mnemonics)
-        self.mnemonics.append(instr.mnemonic())
+        position = len(self.instructions)
+        self.instructions.append(instr)
         for pattern in instr.patterns():
             self._reaching.touch(pattern.tile)
         for name, declared, pattern in instr.operands():
@@ -345,30 +349,6 @@ class _Reads:
                 if least < low or greatest > high:
                     return False
         return True
-
-
-class _Editor:
-    """Makes a new body of a program: some operands changed, some instructions left out."""
-
-    def __init__(
-        self, changes: Mapping[int, Mapping[str, Pattern]], removed: Collection[int]
-    ) -> None:
-        self._changes, self._removed = changes, removed
-        self._position = 0
-
-    def block(self, body: Block) -> Block:
-        """The new block; called for all of a program in order."""
-        result: list[Statement] = []
-        for statement in body:
-            if not isinstance(statement, Instr):
-                result.append(with_blocks(statement, self.block))
-                continue
-            if self._position not in self._removed:
-                fields = self._changes.get(self._position)
-                changed: Any = fields or {}
-                result.append(replace(statement, **changed) if fields else statement)
-            self._position += 1
-        return tuple(result)
 
 
 def _takes_arrays(instr: Instr) -> bool:

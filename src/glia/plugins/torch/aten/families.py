@@ -9,13 +9,15 @@ from glia.plugins.torch.aten import (
     pooling,
     randomness,
     reduce_scan_sort,
+    resizing,
+    sampling,
     shapes,
 )
 from glia.plugins.torch.aten.operator_table import TABLE
 
 FAMILIES = (
     contraction, custom, indexing, normalization, pointwise, pooling, randomness,
-    reduce_scan_sort, shapes,
+    reduce_scan_sort, resizing, sampling, shapes,
 )  # fmt: skip
 
 __all__ = ["FAMILIES", "TABLE"]

@@ -1,4 +1,4 @@
-"""Pooling, and resizing of images."""
+"""Pooling."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from glia.base.dtype import F32, S32, S64
-from glia.frontend.errors import UnsupportedOperator
+from glia.base.dtype import S32, S64
 from glia.graph.ir import TensorType
 from glia.plugins.hlo_module import HloValue
 from glia.plugins.hlo_writer import HloWriter, Window, product
 from glia.plugins.torch.aten.operator_table import Lowering, OperatorCall, lowers, per_dimension
+from glia.plugins.torch.aten.resizing import along_dimensions
 
 aten = torch.ops.aten
 
@@ -279,26 +279,6 @@ def _col2im(
     return at.finished(total)
 
 
-# --- resizing, as products with matrices ---------------------------------------------------------
-
-
-def _along_dimensions(
-    at: OperatorCall, x: HloValue, matrices: Sequence[np.ndarray], *, transposed: bool = False
-) -> HloValue:
-    """The last dimensions of x each multiplied by a matrix [new extent, old extent]."""
-    wide = at.wide(x)
-    first = x.rank - len(matrices)
-    for d, matrix in enumerate(matrices, first):
-        used = matrix.T if transposed else matrix
-        if used.shape[0] == used.shape[1] and np.array_equal(used, np.eye(len(used))):
-            continue
-        product_ = at.dot(wide, at.constant(np.ascontiguousarray(used), wide.dtype), (d, 1))
-        order = list(range(x.rank - 1))
-        order.insert(d, x.rank - 1)
-        wide = at.transpose(product_, order)
-    return at.finished(wide)
-
-
 def _adaptive(extents: Sequence[int], sizes: Sequence[int]) -> list[np.ndarray]:
     """Matrices of averages over parts of each dimension, which may overlap by one."""
     found = []
@@ -323,7 +303,7 @@ def _adaptive_avg_pool(at: OperatorCall, x: HloValue, size: Sequence[int]) -> Hl
         wide = at.wide(x)
         total = at.sum(wide, list(range(x.rank - rank, x.rank)))
         return at.finished(at.divide(total, at.filled_like(product(spatial), total)))
-    return _along_dimensions(at, x, _adaptive(spatial, size))
+    return along_dimensions(at, x, _adaptive(spatial, size))
 
 
 @_lowers_by_rank({
@@ -333,7 +313,7 @@ def _adaptive_avg_pool_backward(
     at: OperatorCall, grad: HloValue, x: HloValue, *, rank: int
 ) -> HloValue:
     matrices = _adaptive(x.shape[-rank:], grad.shape[-rank:])
-    return _along_dimensions(at, grad, matrices, transposed=True)
+    return along_dimensions(at, grad, matrices, transposed=True)
 
 
 @lowers(
@@ -352,194 +332,4 @@ def _replication_pad_backward(
         np.eye(extent, dtype=np.float32)[np.clip(np.arange(size) - low, 0, extent - 1)]
         for extent, size, low in geometry
     ]
-    return _along_dimensions(at, grad, matrices, transposed=True)
-
-
-def _nearest(extent: int, size: int, scale: float | None) -> np.ndarray:
-    step = 1 / scale if scale else extent / size
-    places = np.minimum(
-        np.floor(np.arange(size, dtype=np.float32) * np.float32(step)), extent - 1
-    ).astype(int)
-    matrix: np.ndarray = np.eye(extent, dtype=np.float32)[places]
-    return matrix
-
-
-def _linear(extent: int, size: int, scale: float | None, align_corners: bool) -> np.ndarray:
-    """The matrix of linear interpolation from one extent to another."""
-    places = np.arange(size, dtype=np.float64)
-    if align_corners:
-        places *= (extent - 1) / (size - 1) if size > 1 else 0
-    else:
-        places = np.maximum((places + 0.5) * (1 / scale if scale else extent / size) - 0.5, 0)
-    low = np.minimum(np.floor(places).astype(int), extent - 1)
-    high = np.minimum(low + 1, extent - 1)
-    share = (places - low)[:, None]
-    identity = np.eye(extent)
-    matrix: np.ndarray = identity[low] * (1 - share) + identity[high] * share
-    return matrix.astype(np.float32)
-
-
-def _padded(scales: Sequence[float | None], rank: int) -> Sequence[float | None]:
-    """Scales of all dimensions, of which a call leaves out those that are none."""
-    return [*scales, *[None] * (rank - len(scales))]
-
-
-def _scales(scales: Sequence[float] | None, rank: int) -> Sequence[float | None]:
-    return [None] * rank if scales is None else scales
-
-
-@lowers(aten.upsample_nearest1d.vec, aten.upsample_nearest2d.vec, aten.upsample_nearest3d.vec)
-def _upsample_nearest(
-    at: OperatorCall, x: HloValue, size: Sequence[int] | None, scales: Sequence[float] | None = None
-) -> HloValue:
-    rank = x.rank - 2
-    found = at.result.shape[2:]
-    given = zip(x.shape[2:], found, _scales(scales, rank), strict=True)
-    matrices = [_nearest(*each) for each in given]
-    for d, matrix in enumerate(matrices, 2):
-        places = at.constant(matrix.argmax(1)[:, None], S32)
-        x = at.gather(x, places, [d], [n for n in range(x.rank) if n != d])
-    return x
-
-
-@lowers(aten.upsample_bilinear2d.vec, aten.upsample_linear1d.vec, aten.upsample_trilinear3d.vec)
-def _upsample_linear(
-    at: OperatorCall,
-    x: HloValue,
-    size: Sequence[int] | None,
-    align_corners: bool,
-    scales: Sequence[float] | None = None,
-) -> HloValue:
-    rank = x.rank - 2
-    given = zip(x.shape[2:], at.result.shape[2:], _scales(scales, rank), strict=True)
-    return _along_dimensions(at, x, [_linear(*each, align_corners) for each in given])
-
-
-@lowers(
-    aten.upsample_nearest1d_backward.default,
-    aten.upsample_nearest2d_backward.default,
-    aten.upsample_nearest3d_backward.default,
-)
-def _upsample_nearest_backward(
-    at: OperatorCall,
-    grad: HloValue,
-    size: Sequence[int],
-    given: Sequence[int],
-    *scales: float | None,
-) -> HloValue:
-    pairs = zip(given[2:], size, _padded(scales, len(size)), strict=True)
-    return _along_dimensions(at, grad, [_nearest(*each) for each in pairs], transposed=True)
-
-
-@lowers(
-    aten.upsample_bilinear2d_backward.default,
-    aten.upsample_linear1d_backward.default,
-    aten.upsample_trilinear3d_backward.default,
-)
-def _upsample_linear_backward(
-    at: OperatorCall,
-    grad: HloValue,
-    size: Sequence[int],
-    given: Sequence[int],
-    align_corners: bool,
-    *scales: float | None,
-) -> HloValue:
-    pairs = zip(given[2:], size, _padded(scales, len(size)), strict=True)
-    matrices = [_linear(*each, align_corners) for each in pairs]
-    return _along_dimensions(at, grad, matrices, transposed=True)
-
-
-# --- sampling at coordinates ---------------------------------------------------------------------
-
-_BILINEAR, _NEAREST = 0, 1
-_ZEROS, _BORDER = 0, 1
-
-
-@lowers(aten.grid_sampler_2d.default)
-def _grid_sampler(
-    at: OperatorCall, x: HloValue, grid: HloValue, mode: int, padding: int, align_corners: bool
-) -> HloValue:
-    """The image at coordinates from -1 to 1, from its nearest or four nearest elements."""
-    if mode not in (_BILINEAR, _NEAREST):
-        raise UnsupportedOperator(
-            opcode="grid_sampler_2d with bicubic interpolation", nearest="", loc=at.computation.loc
-        )
-    wide, coordinates = at.wide(x), at.wide(grid)
-    places = []
-    for axis, extent in ((0, x.shape[3]), (1, x.shape[2])):
-        part = at.slice_dimension(coordinates, 3, axis, axis + 1)
-        part = at.reshape(part, part.shape[:3])
-        places.append(_in_pixels(at, part, extent, padding, align_corners))
-    column, row = places
-    if mode == _NEAREST:
-        row, column = (at.unary("round-nearest-even", each) for each in (row, column))
-        return at.finished(_pixels(at, wide, row, column))
-    total = None
-    top, left = at.unary("floor", row), at.unary("floor", column)
-    for down in (0, 1):
-        for right in (0, 1):
-            y, across = (
-                at.add(top, at.filled_like(down, top)),
-                at.add(left, at.filled_like(right, left)),
-            )
-            share = at.multiply(_nearness(at, row, y), _nearness(at, column, across))
-            found = _pixels(at, wide, y, across)
-            part = at.multiply(found, at.broadcast(share, found.shape, (0, 2, 3)))
-            total = part if total is None else at.add(total, part)
-    assert total is not None
-    return at.finished(total)
-
-
-def _nearness(at: OperatorCall, x: HloValue, y: HloValue) -> HloValue:
-    return at.subtract(at.filled_like(1, x), at.unary("abs", at.subtract(x, y)))
-
-
-def _in_pixels(
-    at: OperatorCall, x: HloValue, extent: int, padding: int, align_corners: bool
-) -> HloValue:
-    """Coordinates from -1 to 1 as places in an extent, kept inside where padding says how."""
-    one = at.filled_like(1, x)
-    if align_corners:
-        found = at.multiply(at.add(x, one), at.filled_like((extent - 1) / 2, x))
-    else:
-        scaled = at.multiply(at.add(x, one), at.filled_like(extent, x))
-        found = at.multiply(at.subtract(scaled, one), at.filled_like(0.5, x))
-    if padding == _ZEROS:
-        return found
-    if padding != _BORDER:
-        low, high = (0, 2 * (extent - 1)) if align_corners else (-1, 2 * extent - 1)
-        found = _reflected(at, found, low / 2, high / 2)
-    return at.binary(
-        "minimum", at.binary("maximum", found, at.filled_like(0, x)), at.filled_like(extent - 1, x)
-    )
-
-
-def _reflected(at: OperatorCall, x: HloValue, low: float, high: float) -> HloValue:
-    """Places beyond the borders, reflected at these as often as it takes."""
-    span = high - low
-    if span <= 0:
-        return at.filled_like(0, x)
-    away = at.unary("abs", at.subtract(x, at.filled_like(low, x)))
-    rest = at.binary("remainder", away, at.filled_like(span, x))
-    turns = at.unary("floor", at.divide(away, at.filled_like(span, x)))
-    is_odd = at.compare_to("EQ", at.binary("remainder", turns, at.filled_like(2, x)), 1)
-    forward = at.add(rest, at.filled_like(low, x))
-    return at.select(is_odd, at.subtract(at.filled_like(high, x), rest), forward)
-
-
-def _pixels(at: OperatorCall, x: HloValue, row: HloValue, column: HloValue) -> HloValue:
-    """x [batch, channels, rows, columns] at places [batch, ...]; zero outside of it."""
-    inside = None
-    indices = []
-    for place, extent in ((row, x.shape[2]), (column, x.shape[3])):
-        fits = at.binary("and", at.compare_to("GE", place, 0), at.compare_to("LT", place, extent))
-        inside = fits if inside is None else at.binary("and", inside, fits)
-        bounded = at.binary("maximum", place, at.filled_like(0, place))
-        bounded = at.binary("minimum", bounded, at.filled_like(extent - 1, place))
-        indices.append(at.reshape(at.convert(bounded, S32), (*place.shape, 1)))
-    assert inside is not None
-    column_of = at.concatenate(indices, row.rank)
-    found = at.gather(x, column_of, [2, 3], [row.rank], batch=[0])
-    found = at.transpose(found, [0, 3, 1, 2])
-    share = at.broadcast(at.convert(inside, F32), found.shape, (0, 2, 3))
-    return at.multiply(found, share)
+    return along_dimensions(at, grad, matrices, transposed=True)

@@ -26,6 +26,7 @@ from glia.base.suggestions import nearest
 from glia.frontend.errors import DynamicShape, UnsupportedOperator
 from glia.graph.ir import TensorType
 from glia.plugins.hlo_module import HloModule, HloValue
+from glia.plugins.torch.aten.derived import DERIVED
 from glia.plugins.torch.aten.families import TABLE
 from glia.plugins.torch.aten.operator_table import OperatorCall
 from glia.plugins.torch.aten.randomness import (
@@ -57,7 +58,8 @@ _CHECKS = frozenset({
 @functools.cache
 def decompositions() -> dict[Any, Callable[..., Any]]:
     """How operators that the table lacks are made of those that it has."""
-    known = {**global_decomposition_table["post_autograd"], **core_aten_decompositions()}
+    of_torch = global_decomposition_table["post_autograd"]
+    known = {**of_torch, **core_aten_decompositions(), **DERIVED}
     return {each: how for each, how in known.items() if each not in TABLE}
 
 

@@ -151,7 +151,9 @@ def _convolution_backward(
     by_x = by_weight = by_bias = None
     if wanted[0]:
         by_x = (
-            steps.convolve(grad, weight) if transposed else steps.spread(grad, weight, x.shape[2:])
+            steps.convolve(grad, weight, x.shape[2:])
+            if transposed
+            else steps.spread(grad, weight, x.shape[2:])
         )
     if wanted[1]:
         wide, narrow = (grad, x) if transposed else (x, grad)
@@ -180,11 +182,19 @@ class _Steps:
         self.dilation = per_dimension(dilation, rank)
         self.groups = groups
 
-    def convolve(self, x: HloValue, weight: HloValue) -> HloValue:
-        """The convolution itself."""
-        window = Window(
-            weight.shape[2:], self.stride, self.padding, self.padding, dilation=self.dilation
-        )
+    def convolve(
+        self, x: HloValue, weight: HloValue, spatial: Sequence[int] | None = None
+    ) -> HloValue:
+        """The convolution itself; of its result so much as has these extents."""
+        high = self.padding
+        if spatial is not None:
+            last = zip(spatial, self.stride, weight.shape[2:], self.dilation, strict=True)
+            reach = [(extent - 1) * s + (k - 1) * d + 1 for extent, s, k, d in last]
+            high = tuple(
+                end - extent - low
+                for end, extent, low in zip(reach, x.shape[2:], self.padding, strict=True)
+            )
+        window = Window(weight.shape[2:], self.stride, self.padding, high, dilation=self.dilation)
         return self.at.convolve(x, weight, window, groups=self.groups)
 
     def spread(self, x: HloValue, weight: HloValue, spatial: Sequence[int]) -> HloValue:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import repeat
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from glia.graph.ir import TensorType
 from glia.plugins.hlo_module import HloValue
 from glia.plugins.hlo_writer import Number, product
 from glia.plugins.torch.aten.operator_table import OperatorCall, Scalar, lowers, normalized
-from glia.plugins.torch.aten.reduce_scan_sort import running
+from glia.plugins.torch.aten.reduce_scan_sort import place_of_extreme, running
 
 aten = torch.ops.aten
 
@@ -70,6 +71,8 @@ def _embedding_backward(
 
 @lowers(aten.index.Tensor, aten._unsafe_index.Tensor)
 def _index(at: OperatorCall, x: HloValue, indices: Sequence[HloValue | None]) -> HloValue:
+    if not product(at.result.shape):
+        return at.splat(0, at.result)
     x, indices = _without_masks(at, x, indices)
     dimensions, column, place = _index_column(at, x, indices)
     rank = column.rank - 1
@@ -369,11 +372,33 @@ def _embedding_bag(
     if mode == 1:
         shares = at.convert(at.binary("maximum", sizes, at.filled_like(1, sizes)), wide.dtype)
         found = at.divide(found, at.broadcast(shares, found.shape, (0,)))
-    rest = [at.splat(0, kind) for kind in at.results[1:]]
-    sized = at.results[2]
-    if sized.shape == sizes.shape:
-        rest[1] = at.convert(sizes, sized.dtype)
-    return (at.finished(found), *rest)
+    known = [_bag_of_each(at, member), sizes, sizes]
+    if mode == 2 and len(at.results[3].shape) == 2:
+        known[2] = _rows_of_maxima(at, wide, inside, indices)
+    return (at.finished(found), *map(_if_asked, repeat(at), known, at.results[1:]))
+
+
+def _if_asked(at: OperatorCall, x: HloValue, kind: TensorType) -> HloValue:
+    """x as a result of a kind; zeros where PyTorch has none of its shape for lack of a use."""
+    return at.convert(x, kind.dtype) if x.shape == kind.shape else at.splat(0, kind)
+
+
+def _bag_of_each(at: OperatorCall, member: HloValue) -> HloValue:
+    """The bag of each element."""
+    bags = at.iota(TensorType(S32, member.shape), 0)
+    return at.sum(at.select(member, bags, at.filled_like(0, bags)), [0])
+
+
+def _rows_of_maxima(
+    at: OperatorCall, rows: HloValue, inside: HloValue, indices: HloValue
+) -> HloValue:
+    """The index of the row that has the greatest of each column of a bag."""
+    shape = (*inside.shape, rows.shape[1])
+    is_inside = at.broadcast(inside, shape, (0, 1))
+    lowest = at.broadcast(at.lowest(rows.dtype), shape, ())
+    kept = at.select(is_inside, at.broadcast(rows, shape, (1, 2)), lowest)
+    _, place = place_of_extreme(at, kept, 1, "GT")
+    return at.gather(indices, at.reshape(place, (*place.shape, 1)), [0], [])
 
 
 def _members(at: OperatorCall, starts: HloValue, ends: HloValue, count: int) -> HloValue:

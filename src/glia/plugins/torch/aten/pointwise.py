@@ -14,6 +14,7 @@ from glia.graph.ir import TensorType
 from glia.plugins.hlo_module import HloValue
 from glia.plugins.hlo_writer import Number
 from glia.plugins.torch.aten.operator_table import (
+    TABLE,
     OperatorCall,
     Scalar,
     lowers,
@@ -22,6 +23,7 @@ from glia.plugins.torch.aten.operator_table import (
 )
 
 aten = torch.ops.aten
+prims = torch.ops.prims
 
 # HLO has these for floats, as PyTorch means them; integers become floats first
 _FLOAT_FUNCTIONS = {
@@ -34,6 +36,13 @@ _FLOAT_FUNCTIONS = {
 
 # Integers are what these make of them
 _ROUNDINGS = {"ceil": "ceil", "floor": "floor", "round": "round-nearest-even"}
+
+# What PyTorch's decompositions leave of its lower level, on operands of one dtype
+_PRIMS = {
+    "add": "add", "sub": "subtract", "mul": "multiply", "div": "divide",
+    "bitwise_and": "and", "bitwise_or": "or", "bitwise_xor": "xor", "shift_left": "shift-left",
+}  # fmt: skip
+_PRIM_FUNCTIONS = ("sqrt", "ceil", "floor", "round")
 
 _COMPARISONS = {"eq": "EQ", "ne": "NE", "lt": "LT", "le": "LE", "gt": "GT", "ge": "GE"}
 _BITWISE = {"bitwise_and": "and", "bitwise_or": "or", "bitwise_xor": "xor"}
@@ -53,6 +62,10 @@ def _register() -> None:
         lowers(packet.Tensor, packet.Scalar)(_arithmetic(opcode))
     for name, opcode in _LOGICAL.items():
         lowers(getattr(aten, name).default)(_logical(opcode))
+    for name, opcode in _PRIMS.items():
+        lowers(getattr(prims, name).default)(_arithmetic(opcode))
+    for name in _PRIM_FUNCTIONS:
+        lowers(getattr(prims, name).default)(TABLE[getattr(aten, name).default])
     lowers(aten.maximum.default)(_arithmetic("maximum"))
     lowers(aten.minimum.default)(_arithmetic("minimum"))
     lowers(aten.mul.Tensor, aten.mul.Scalar)(_multiply)
@@ -150,7 +163,10 @@ def _div_mode(at: OperatorCall, x: Scalar, y: Scalar, rounding_mode: str | None 
     if rounding_mode == "floor":
         return at.finished(_floor_divided(at, x, y))
     quotient = at.divide(x, y)
-    return at.finished(_truncated(at, quotient) if dtype.is_float else quotient)
+    if not dtype.is_float:
+        return at.finished(quotient)
+    rounded = at.convert(at.convert(quotient, at.result.dtype), dtype)  # as PyTorch does first
+    return at.finished(_truncated(at, rounded))
 
 
 @lowers(aten.floor_divide.default, aten.floor_divide.Scalar)

@@ -145,6 +145,13 @@ def _randint(at: OperatorCall, low: Any, high: int, *rest: Any, **_: Any) -> Hlo
     return at.add(wide, at.filled_like(low, wide))
 
 
+@lowers(aten.randint.default, aten.randint_like.default)
+def _randint_below(at: OperatorCall, *arguments: Any, **options: Any) -> HloValue:
+    """Whole numbers from 0 up to the first number that is given."""
+    high = next(each for each in arguments if not isinstance(each, HloValue))
+    return _randint(at, 0, high)
+
+
 _RANDOM = frozenset(each for each, how in TABLE.items() if how.__module__ == __name__)
 
 

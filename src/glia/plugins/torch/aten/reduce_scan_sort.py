@@ -166,14 +166,14 @@ def _all(
 def _argmax(
     at: OperatorCall, x: HloValue, dimension: int | None = None, keepdim: bool = False
 ) -> HloValue:
-    return at.finished(_place_of_extreme(at, x, dimension, "GT")[1])
+    return at.finished(place_of_extreme(at, x, dimension, "GT")[1])
 
 
 @lowers(aten.argmin.default)
 def _argmin(
     at: OperatorCall, x: HloValue, dimension: int | None = None, keepdim: bool = False
 ) -> HloValue:
-    return at.finished(_place_of_extreme(at, x, dimension, "LT")[1])
+    return at.finished(place_of_extreme(at, x, dimension, "LT")[1])
 
 
 @lowers(aten.max.dim)
@@ -193,12 +193,12 @@ def _min_dim(
 def _extreme_and_place(
     at: OperatorCall, x: HloValue, dimension: int, direction: str
 ) -> tuple[HloValue, HloValue]:
-    values, places = _place_of_extreme(at, x, dimension, direction)
+    values, places = place_of_extreme(at, x, dimension, direction)
     shape = at.result.shape
     return at.reshape(values, shape), at.reshape(at.convert(places, S64), shape)
 
 
-def _place_of_extreme(
+def place_of_extreme(
     at: OperatorCall, x: HloValue, dimension: int | None, direction: str
 ) -> tuple[HloValue, HloValue]:
     """The extreme along a dimension and its first index; NaN is the extreme where there is one."""
@@ -364,13 +364,77 @@ def _scan(at: OperatorCall, opcode: str, init: Number, x: HloValue, dimension: i
 
 def running(at: OperatorCall, opcode: str, init: Number, x: HloValue, dimension: int) -> HloValue:
     """Each element combined with those before it along a dimension."""
+    window = _all_before(x, dimension)
+    return at.reduce_window(opcode, x, at.constant(init, x.dtype), window)
+
+
+def _all_before(x: HloValue, dimension: int) -> Window:
+    """The window of an element and those before it."""
     extent = x.shape[dimension]
     ones = (1,) * x.rank
     none = (0,) * x.rank
     size, low = list(ones), list(none)
     size[dimension], low[dimension] = extent, extent - 1
-    window = Window(tuple(size), ones, tuple(low), none)
-    return at.reduce_window(opcode, x, at.constant(init, x.dtype), window)
+    return Window(tuple(size), ones, tuple(low), none)
+
+
+@lowers(aten.cummax.default)
+def _cummax(at: OperatorCall, x: HloValue, dimension: int) -> tuple[HloValue, HloValue]:
+    return _running_extreme(at, x, dimension, "GE", at.lowest(x.dtype))
+
+
+@lowers(aten.cummin.default)
+def _cummin(at: OperatorCall, x: HloValue, dimension: int) -> tuple[HloValue, HloValue]:
+    return _running_extreme(at, x, dimension, "LE", at.highest(x.dtype))
+
+
+def _running_extreme(
+    at: OperatorCall, x: HloValue, dimension: int, direction: str, init: HloValue
+) -> tuple[HloValue, HloValue]:
+    """The extreme so far and its last index; NaN is the extreme from where there is one."""
+    if not x.rank or not product(x.shape):
+        return x, at.splat(0, at.results[1])
+    dimension = normalized(dimension, x.rank)
+    places = at.iota(TensorType(S32, x.shape), dimension)
+
+    def better(
+        b: HloWriter, value: HloValue, place: HloValue, other: HloValue, other_place: HloValue
+    ) -> tuple[HloValue, HloValue]:
+        wins, loses = b.compare(direction, other, value), b.compare(direction, value, other)
+        if value.dtype.is_float:
+            is_nan, other_nan = b.compare("NE", value, value), b.compare("NE", other, other)
+            wins = b.binary("or", other_nan, b.binary("and", wins, b.unary("not", is_nan)))
+            loses = b.binary("or", is_nan, b.binary("and", loses, b.unary("not", other_nan)))
+        later = b.binary("or", b.unary("not", loses), b.compare("GT", other_place, place))
+        take = b.binary("and", wins, later)
+        return b.select(take, other, value), b.select(take, other_place, place)
+
+    inits = (init, at.constant(-1, S32))
+    values, found = at.reduce_several_windows((x, places), inits, _all_before(x, dimension), better)
+    return values, at.convert(found, S64)
+
+
+@lowers(aten.logcumsumexp.default)
+def _logcumsumexp(at: OperatorCall, x: HloValue, dimension: int) -> HloValue:
+    """The logarithm of the sum of the exponentials so far."""
+    if not x.rank or not product(x.shape):
+        return x
+
+    def log_sum(b: HloWriter, value: HloValue, other: HloValue) -> tuple[HloValue]:
+        greater, less = b.binary("maximum", value, other), b.binary("minimum", value, other)
+        gap = b.subtract(less, greater)
+        total = b.add(greater, b.unary("log-plus-one", b.unary("exponential", gap)))
+        return (b.select(b.compare("EQ", value, other), _doubled(b, value), total),)
+
+    wide = at.wide(x)
+    window = _all_before(wide, normalized(dimension, x.rank))
+    (found,) = at.reduce_several_windows((wide,), (at.lowest(wide.dtype),), window, log_sum)
+    return at.finished(found)
+
+
+def _doubled(b: HloWriter, x: HloValue) -> HloValue:
+    """The logarithm of twice the exponential of x, infinities too."""
+    return b.add(x, b.constant(math.log(2), x.dtype))
 
 
 @lowers(aten.histc.default)

@@ -190,6 +190,8 @@ def _reflection_pad(at: OperatorCall, x: HloValue, amounts: Sequence[int]) -> Hl
 )
 def _replication_pad(at: OperatorCall, x: HloValue, amounts: Sequence[int]) -> HloValue:
     """The border again and again."""
+    if not product(at.result.shape):
+        return at.splat(0, at.result)
     for d, (low, high) in enumerate(zip(*sides(x.rank, amounts), strict=True)):
         extent = x.shape[d]
         places = range(-low, extent + high)

@@ -38,14 +38,17 @@ class CacheKey:
         return f"MODULE_{self.hlo[:HLO_DIGITS]}+{self.flags[:FLAG_DIGITS]}"
 
 
-def key_of(hlo: bytes, options: CompileOptions) -> CacheKey:
-    """The key of a compilation; NotAnHloModule for other bytes."""
+def key_of(canonical: bytes, options: CompileOptions) -> CacheKey:
+    """The key of a compilation of what `canonical_hlo` makes of a module."""
     flags = hashlib.sha256("\0".join(flags_of(options)).encode()).hexdigest()
-    return CacheKey(hashlib.sha256(canonical_hlo(hlo)).hexdigest(), flags, compiler_version())
+    return CacheKey(hashlib.sha256(canonical).hexdigest(), flags, compiler_version())
 
 
 def canonical_hlo(hlo: bytes) -> bytes:
-    """A serialized module without source locations and what the compiler does not read."""
+    """A serialized module without source locations and what the compiler does not read.
+
+    NotAnHloModule for other bytes.
+    """
     module = canonical_module(hlo)
     serialized: bytes = module.SerializeToString(deterministic=True)
     return serialized

@@ -16,6 +16,7 @@ import os
 import shutil
 import tempfile
 import time
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +35,8 @@ DEFAULT_DIRECTORY = "/var/tmp/neuron-compile-cache"
 MAXIMUM_RECORD_BYTES = 1 << 20
 DONE, NEFF, FLAGS, LOG = "model.done", "model.neff", "compile_flags.json", "model.log"
 HLO = "model.hlo_module.pb.gz"
+SAMPLE_BYTES = 1 << 18
+WORTHWHILE = 0.8  # of the bytes left: above it, compressing is left out
 logger = logging.getLogger(__name__)
 
 
@@ -65,7 +68,8 @@ class CompileCache:
         A cache that cannot be read or written costs a warning, not the compilation. A failure of
         `build` is not stored.
         """
-        key = key_of(hlo, options)
+        canonical = canonical_hlo(hlo)
+        key = key_of(canonical, options)
         place = self.directory / f"neuronxcc-{key.version}" / key.entry
         if (known := self._load(place, key, warns=False)) is not None:
             return known
@@ -82,7 +86,7 @@ class CompileCache:
             neff = build()
             seconds = time.perf_counter() - started
             try:
-                self._store(place, key, _files(hlo, options, neff, seconds))
+                self._store(place, key, _files(canonical, options, neff, seconds))
             except OSError as problem:
                 self._warn_unusable(problem)
         return neff
@@ -239,14 +243,24 @@ def entry_flags(place: Path) -> list[str]:
 
 
 def _files(hlo: bytes, options: CompileOptions, neff: Neff, seconds: float) -> dict[str, bytes]:
-    """The contents of an entry's files but the last."""
+    """The contents of an entry's files but the last; `hlo` is canonical."""
     log = [f"compiled for {options.target} in {seconds:.2f} s", *neff.notes]
     return {
         NEFF: neff.to_bytes(),
-        HLO: gzip.compress(canonical_hlo(hlo), compresslevel=1, mtime=0),
+        HLO: gzip.compress(hlo, compresslevel=_compression_level(hlo), mtime=0),
         FLAGS: json.dumps(flags_of(options)).encode(),
         LOG: "".join(f"{line}\n" for line in log).encode(),
     }
+
+
+def _compression_level(data: bytes) -> int:
+    """gzip's level: the fastest, or none where a sample from the middle hardly shrinks.
+
+    Weights do not, and to try it takes longer than to compile.
+    """
+    start = max(0, len(data) // 2 - SAMPLE_BYTES // 2)
+    sample = data[start : start + SAMPLE_BYTES]
+    return 1 if len(zlib.compress(sample, 1)) < WORTHWHILE * len(sample) else 0
 
 
 def _write(path: Path, contents: bytes) -> None:

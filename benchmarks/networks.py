@@ -38,12 +38,17 @@ def bert(
     stack = [_cast(each, dtype) for each in bert_stack(layers, width)]
 
     def forward(x: Array) -> Array:
-        for weights in stack:
-            x = _bert_layer(x, weights, heads)
-        return x
+        return encode(x, stack, heads)
 
     generator = np.random.default_rng(2)
     return forward, generator.standard_normal((batch, tokens, width), np.float32).astype(dtype)
+
+
+def encode(x: Array, stack: list[dict[str, np.ndarray]], heads: int = 12) -> Array:
+    """The encoder of these weights."""
+    for weights in stack:
+        x = _bert_layer(x, weights, heads)
+    return x
 
 
 def bert_stack(layers: int, width: int) -> list[dict[str, np.ndarray]]:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from glia.base.scanner import TextError
 from glia.compiler import run_pipeline
 from glia.frontend.hlo import import_hlo
 from glia.options import CompileOptions
@@ -86,3 +87,8 @@ def test_text_reads_back_as_what_was_printed(program: corpus.Program) -> None:
         text = print_program(each, with_locations=True)
         again = parse_program(text, each.constants)
         assert print_program(again, with_locations=True) == text
+
+
+def test_a_string_with_a_control_character_is_no_program() -> None:
+    with pytest.raises(TextError, match="no string"):
+        parse_program('program "a\x01" {')

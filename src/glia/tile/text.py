@@ -670,4 +670,7 @@ class _Parser:
         token = self.scanner.peek()
         if not token.startswith('"'):
             self.scanner.fail("expected a string")
-        return str(json.loads(self.scanner.take()))
+        try:
+            return str(json.loads(self.scanner.take()))
+        except ValueError as problem:
+            self.scanner.fail(f"{token!r} is no string: {problem}")

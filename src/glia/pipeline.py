@@ -247,6 +247,7 @@ PIPELINE: tuple[Pass, ...] = (
             "expand_complex": "a complex sort has several operands",
             "expand_top_k": "what needs only the first elements does not sort all",
         },
+        options=("target",),
     ),
     Pass(
         "expand_reduce",

@@ -23,7 +23,7 @@ from fuzz.mutations import Mutation
 from glia.arch import TARGETS, get_target
 from glia.base.errors import CompileError
 from glia.base.scanner import TextError
-from glia.cache.key import key_of
+from glia.cache.key import canonical_hlo, key_of
 from glia.cache.store import CompileCache
 from glia.cli.glia import main
 from glia.frontend.hlo_import.hlo_proto import messages
@@ -227,7 +227,7 @@ def use_cache_entry(data: bytes, random: Random) -> str:
         model = Path(folder, "model.pb")
         entries = CompileCache(Path(folder))
         options = CompileOptions(target="trn2", auto_cast="none")
-        known = key_of(model.read_bytes(), options).entry
+        known = key_of(canonical_hlo(model.read_bytes()), options).entry
         for command in (["list"], ["list", "--json"], ["explain", known, str(model)]):
             run = CliRunner().invoke(main, ["cache", *command, "--cache_dir", folder])
             if run.exception and not isinstance(run.exception, SystemExit):

@@ -116,7 +116,7 @@ def _one_process(trials: Sequence[Trial], folder: str) -> Iterator[Outcome]:
     ]
     command = [sys.executable, __file__, "--work", json.dumps(spans), folder]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    environment |= {"NEURON_RT_EXEC_TIMEOUT": "10"}
+    environment |= {"NEURON_RT_EXEC_TIMEOUT": "5"}  # of each thread
     process = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, bufsize=0)
     assert process.stdout is not None
     with process.stdout as results:

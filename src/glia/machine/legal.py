@@ -59,6 +59,8 @@ def _tensors(program: Program, target: Target) -> Iterator[str]:
     address = program.addresses.get
     for tile in program.tiles.values():
         limit, partitions = sizes[tile.memory]
+        if tile.memory is Memory.HBM and tile.name not in program.addresses:
+            limit = tile.elements * tile.dtype.bytes  # placement says what does not fit
         at, width = address(tile.name, 0), tile.dtype.bytes
         is_inside = 0 <= at <= limit - tile.elements * width and 1 <= tile.partitions <= partitions
         if not is_inside or at % width:

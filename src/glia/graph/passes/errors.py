@@ -1,4 +1,4 @@
-"""Errors about element types that no NeuronCore computes with."""
+"""Errors about what no NeuronCore computes, or has the memory for."""
 
 from __future__ import annotations
 
@@ -74,6 +74,25 @@ class NoIntegerDatapath(CompileError):
     code: ClassVar[str] = "NCC_EVRF035"
     message: ClassVar[str] = "{opcode} of {bits}-bit integers has no integer datapath"
     help: ClassVar[str] = "convert the operands to float32, or see the options for integers"
+
+
+class DeviceMemoryFull(CompileError):
+    """The tensors of the program exceed the logical core's share of HBM.
+
+    Cause: inputs, outputs, constants and intermediates that do not stay in SBUF exceed the memory.
+    Fix: use smaller tensors or a narrower dtype, a target with more memory, or leave `--lnc 1` out:
+    a logical core has the memory of its physical cores.
+    Example: broadcasting a scalar to f32[80000000000].
+    """
+
+    code: ClassVar[str] = "NCC_EOOM001"
+    also: ClassVar[tuple[str, ...]] = ("NCC_EOOM002", "NCC_EVRF009", "NCC_EXSP001")
+    message: ClassVar[str] = (
+        "the program needs {total} bytes of HBM on {target}, which has {capacity} for a "
+        "logical core: {external} of inputs and outputs, {constants} of constants, "
+        "{intermediate} of intermediates"
+    )
+    help: ClassVar[str] = "use smaller tensors or a narrower dtype, or a target with more memory"
 
 
 class BadReplicaGroups(CompileError):

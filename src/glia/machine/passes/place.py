@@ -10,7 +10,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from glia.arch.instances import get_target
-from glia.base.errors import CompileError
+from glia.graph.passes.errors import DeviceMemoryFull
 from glia.isa.operand import Memory
 from glia.machine.columns.update import share_columns
 from glia.machine.ir import Program
@@ -27,25 +27,6 @@ from glia.machine.scratchpad import temporaries_in_hbm
 from glia.options import CompileOptions
 
 HBM_ALIGNMENT = 512
-
-
-class DeviceMemoryFull(CompileError):
-    """The tensors of the program exceed the logical core's share of HBM.
-
-    Cause: inputs, outputs, constants and intermediates that do not stay in SBUF exceed the memory.
-    Fix: use smaller tensors or a narrower dtype, a target with more memory, or leave `--lnc 1` out:
-    a logical core has the memory of its physical cores.
-    Example: broadcasting a scalar to f32[80000000000].
-    """
-
-    code = "NCC_EOOM001"
-    also = ("NCC_EOOM002", "NCC_EVRF009", "NCC_EXSP001")
-    message = (
-        "the program needs {total} bytes of HBM on {target}, which has {capacity} for a "
-        "logical core: {external} of inputs and outputs, {constants} of constants, "
-        "{intermediate} of intermediates"
-    )
-    help = "use smaller tensors or a narrower dtype, or a target with more memory"
 
 
 def place(

@@ -8,12 +8,15 @@ makes the network stable and keeps the padding at the end. Floats alone become i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
+from glia.arch import Target, get_target
 from glia.base.dtype import S32
 from glia.graph.ir import Graph, Node
 from glia.graph.ops import Map, Sort
 from glia.graph.ops.scalar_regions import identity
+from glia.graph.passes.errors import DeviceMemoryFull
 from glia.graph.rules.constructors import (
     apply,
     concatenate,
@@ -40,8 +43,30 @@ Exchange = Callable[[Sequence[Node], Sequence[Node]], tuple[list[Node], list[Nod
 
 
 def expand_sort(graph: Graph, options: CompileOptions) -> Graph:
-    """The graph without Sort."""
+    """The graph without Sort; DeviceMemoryFull where HBM cannot have what one sorts.
+
+    Refused at once: the network of so many elements takes minutes to compile.
+    """
+    target = get_target(options.target)
+    for node in graph.nodes:
+        if isinstance(node, Sort):
+            _check_memory(node, target, options.logical_nc_config or target.default_lnc)
     return apply_rules(graph, RULES)
+
+
+def _check_memory(op: Sort, target: Target, cores: int) -> None:
+    """DeviceMemoryFull unless HBM has what a step reads and what it writes.
+
+    Rows that fit SBUF whole could stay in it from step to step.
+    """
+    row = max(x.shape[op.dimension] * x.dtype.bytes for x in op.xs)
+    needed = 2 * sum(math.prod(x.shape) * x.dtype.bytes for x in op.xs)
+    capacity = target.hbm_bytes * cores
+    if row > target.arch.partitions * target.arch.sbuf_bytes_per_partition and needed > capacity:
+        raise DeviceMemoryFull(
+            total=needed, target=target.name, capacity=capacity, external=0, constants=0,
+            intermediate=needed, loc=op.loc,
+        )  # fmt: skip
 
 
 @rule

@@ -17,6 +17,7 @@ from glia.machine.emit.refusal import Refusal, TooLarge
 from glia.tile.ir import Axis, Load, Nest, Schedule, Store
 from glia.tile.passes import choose_layouts
 from glia.tile.passes.easier_schedules import plain_schedules, smaller_schedules
+from glia.tile.row_search import whole_axes
 from support.corpus import BY_NAME, PROGRAMS, Program, assert_close, hlo_bytes
 from support.targets import CORES
 
@@ -32,14 +33,15 @@ def _refuse_pe(nest: Nest, plan: Plan) -> None:
 
 
 def _refuse_wide_tiles(nest: Nest, plan: Plan) -> None:
-    kept = {plan.schedule.partition, plan.schedule.contract}
+    kept = {plan.schedule.partition, plan.schedule.contract, *whole_axes(nest)}
     if plan.hoist_bytes or any(n > 3 for a, n in plan.schedule.tiles.items() if a not in kept):
         raise TooLarge("small tiles only")
 
 
 def _refuse_free_axes(nest: Nest, plan: Plan) -> None:
     _refuse_pe(nest, plan)
-    if any(n > 1 for a, n in plan.schedule.tiles.items() if a != plan.schedule.partition):
+    kept = {plan.schedule.partition, *whole_axes(nest)}
+    if any(n > 1 for a, n in plan.schedule.tiles.items() if a not in kept):
         raise Refusal("rows only")
 
 

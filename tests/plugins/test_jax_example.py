@@ -7,11 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import glia
 from house.source import REPOSITORY
 from plugins.neuron_programs import neuron_environment
 
 
+@pytest.mark.nightly
 def test_a_bert_in_jax_learns_on_the_platform_and_is_served_from_its_neff(tmp_path: Path) -> None:
     output = tmp_path / "bert.neff"
     done = subprocess.run(

@@ -240,6 +240,10 @@ class Target:
     def cores_per_chip(self) -> int:
         return self.arch.fabric.ranks
 
+    def device_memory(self, lnc: int = 0) -> int:
+        """Bytes of HBM of a logical core of so many physical ones; 0 stands for the default."""
+        return self.hbm_bytes * (lnc or self.default_lnc)
+
 
 def build_target(
     name: str,

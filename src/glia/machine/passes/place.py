@@ -107,7 +107,7 @@ class _DeviceSpace:
 
 def _check_device_memory(program: Program, total: int, lnc: int) -> None:
     target = get_target(program.target)
-    capacity = target.hbm_bytes * (lnc or target.default_lnc)
+    capacity = target.device_memory(lnc)
     if total <= capacity:
         return
     bound = {b.tile.name: b.tile.bytes for b in (*program.inputs, *program.outputs)}

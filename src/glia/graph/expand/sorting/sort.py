@@ -50,19 +50,18 @@ def expand_sort(graph: Graph, options: CompileOptions) -> Graph:
     target = get_target(options.target)
     for node in graph.nodes:
         if isinstance(node, Sort):
-            _check_memory(node, target, options.logical_nc_config or target.default_lnc)
+            _check_memory(node, target, target.device_memory(options.logical_nc_config))
     return apply_rules(graph, RULES)
 
 
-def _check_memory(op: Sort, target: Target, cores: int) -> None:
+def _check_memory(op: Sort, target: Target, capacity: int) -> None:
     """DeviceMemoryFull unless HBM has what a step reads and what it writes.
 
     Rows that fit SBUF whole could stay in it from step to step.
     """
     row = max(x.shape[op.dimension] * x.dtype.bytes for x in op.xs)
     needed = 2 * sum(math.prod(x.shape) * x.dtype.bytes for x in op.xs)
-    capacity = target.hbm_bytes * cores
-    if row > target.arch.partitions * target.arch.sbuf_bytes_per_partition and needed > capacity:
+    if row > target.arch.sbuf_bytes and needed > capacity:
         raise DeviceMemoryFull(
             total=needed, target=target.name, capacity=capacity, external=0, constants=0,
             intermediate=needed, loc=op.loc,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -52,11 +52,23 @@ class Window:
         """How many positions the window has along dimensions of these extents."""
         found = []
         for d, extent in enumerate(extents):
-            step = self.x_dilation[d] if self.x_dilation else 1
-            reach = (self.size[d] - 1) * (self.dilation[d] if self.dilation else 1) + 1
-            wide = max(0, (extent - 1) * step + 1) + self.low[d] + self.high[d]
-            found.append(max(0, (wide - reach) // self.stride[d] + 1))
+            room = self._room(d, extent) + self.high[d]
+            found.append(max(0, room // self.stride[d] + 1))
         return tuple(found)
+
+    def reaching(self, extents: Sequence[int], positions: Sequence[int]) -> Window:
+        """The window with so much above these extents as so many positions need."""
+        high = tuple(
+            (count - 1) * self.stride[d] - self._room(d, extents[d])
+            for d, count in enumerate(positions)
+        )
+        return replace(self, high=high)
+
+    def _room(self, d: int, extent: int) -> int:
+        """How far the window moves along a dimension of an extent that nothing lies above."""
+        step = self.x_dilation[d] if self.x_dilation else 1
+        reach = (self.size[d] - 1) * (self.dilation[d] if self.dilation else 1) + 1
+        return max(0, (extent - 1) * step + 1) + self.low[d] - reach
 
 
 class HloWriter:

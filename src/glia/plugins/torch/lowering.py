@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch._decomp import core_aten_decompositions, global_decomposition_table
 from torch._prims.rng_prims import run_and_save_rng_state, run_with_rng_state
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -26,7 +25,7 @@ from glia.base.suggestions import nearest
 from glia.frontend.errors import DynamicShape, UnsupportedOperator
 from glia.graph.ir import TensorType
 from glia.plugins.hlo_module import HloModule, HloValue
-from glia.plugins.torch.aten.derived import DERIVED
+from glia.plugins.torch.aten.derived import DERIVED, of_pytorch
 from glia.plugins.torch.aten.families import TABLE
 from glia.plugins.torch.aten.operator_table import OperatorCall
 from glia.plugins.torch.aten.randomness import (
@@ -58,8 +57,7 @@ _CHECKS = frozenset({
 @functools.cache
 def decompositions() -> dict[Any, Callable[..., Any]]:
     """How operators that the table lacks are made of those that it has."""
-    of_torch = global_decomposition_table["post_autograd"]
-    known = {**of_torch, **core_aten_decompositions(), **DERIVED}
+    known = {**of_pytorch(), **DERIVED}
     return {each: how for each, how in known.items() if each not in TABLE}
 
 

@@ -186,15 +186,11 @@ class _Steps:
         self, x: HloValue, weight: HloValue, spatial: Sequence[int] | None = None
     ) -> HloValue:
         """The convolution itself; of its result so much as has these extents."""
-        high = self.padding
+        window = Window(
+            weight.shape[2:], self.stride, self.padding, self.padding, dilation=self.dilation
+        )
         if spatial is not None:
-            last = zip(spatial, self.stride, weight.shape[2:], self.dilation, strict=True)
-            reach = [(extent - 1) * s + (k - 1) * d + 1 for extent, s, k, d in last]
-            high = tuple(
-                end - extent - low
-                for end, extent, low in zip(reach, x.shape[2:], self.padding, strict=True)
-            )
-        window = Window(weight.shape[2:], self.stride, self.padding, high, dilation=self.dilation)
+            window = window.reaching(x.shape[2:], spatial)
         return self.at.convolve(x, weight, window, groups=self.groups)
 
     def spread(self, x: HloValue, weight: HloValue, spatial: Sequence[int]) -> HloValue:

@@ -17,6 +17,8 @@ from torch import Tensor
 from torch._decomp import core_aten_decompositions, global_decomposition_table
 from torch.overrides import enable_reentrant_dispatch
 
+from glia.plugins.torch.aten.operator_table import entered
+
 aten = torch.ops.aten
 
 Decomposition = Callable[..., Any]
@@ -29,23 +31,16 @@ DERIVED: dict[Any, Decomposition] = {}
 
 def _derives(*operators: Any) -> Callable[[_Function], _Function]:
     """Enter a function as what stands for operator overloads."""
+    return entered(DERIVED, operators)
 
-    def register(function: _Function) -> _Function:
-        for operator in operators:
-            assert operator not in DERIVED, operator
-            DERIVED[operator] = function
-        return function
 
-    return register
+@functools.cache
+def of_pytorch() -> dict[Any, Decomposition]:
+    """PyTorch's own decompositions."""
+    return {**global_decomposition_table["post_autograd"], **core_aten_decompositions()}
 
 
 # --- gradients -----------------------------------------------------------------------------------
-
-
-def _of_pytorch(operator: Any) -> Decomposition:
-    """PyTorch's own decomposition."""
-    known = {**global_decomposition_table["post_autograd"], **core_aten_decompositions()}
-    return known[operator]  # type: ignore[no-any-return]
 
 
 def _gradient(function: Decomposition, x: Tensor, grad: Tensor) -> Tensor:
@@ -66,7 +61,7 @@ def _multi_margin_loss_backward(
     weight: Tensor | None = None,
     reduction: int = 1,
 ) -> Tensor:
-    forward = _of_pytorch(aten.multi_margin_loss.default)
+    forward = of_pytorch()[aten.multi_margin_loss.default]
     return _gradient(lambda x: forward(x, target, p, margin, weight, reduction), x, grad)
 
 
@@ -74,7 +69,7 @@ def _multi_margin_loss_backward(
 def _multilabel_margin_loss_backward(
     grad: Tensor, x: Tensor, target: Tensor, reduction: int, is_target: Tensor
 ) -> Tensor:
-    forward = _of_pytorch(aten.multilabel_margin_loss_forward.default)
+    forward = of_pytorch()[aten.multilabel_margin_loss_forward.default]
     return _gradient(lambda x: forward(x, target, reduction)[0], x, grad)
 
 
@@ -208,22 +203,6 @@ def _part_places(extent: int, size: int, device: torch.device) -> Tensor:
     first = torch.arange(size, device=device) * extent // size
     last = ((torch.arange(size, device=device) + 1) * extent + size - 1) // size - 1
     return torch.minimum(first[:, None] + torch.arange(width, device=device), last[:, None])
-
-
-@_derives(aten.adaptive_max_pool2d_backward.default)
-def _adaptive_max_pool2d_backward(grad: Tensor, x: Tensor, indices: Tensor) -> Tensor:
-    return _put_back(grad, x, indices, 2)
-
-
-@_derives(aten.adaptive_max_pool3d_backward.default)
-def _adaptive_max_pool3d_backward(grad: Tensor, x: Tensor, indices: Tensor) -> Tensor:
-    return _put_back(grad, x, indices, 3)
-
-
-def _put_back(grad: Tensor, x: Tensor, indices: Tensor, rank: int) -> Tensor:
-    """Gradients added where the greatest elements were."""
-    zeros = torch.zeros_like(x).flatten(-rank)
-    return zeros.scatter_add(-1, indices.flatten(-rank), grad.flatten(-rank)).reshape(x.shape)
 
 
 # --- products ------------------------------------------------------------------------------------
@@ -372,13 +351,13 @@ def _at_rank(
     values, indices = x.sort(dim=dimension, stable=True)
     place = rank(x)
     if isinstance(place, int):
-        found = values.select(dimension, place), indices.select(dimension, place)
-        keeps = [each.unsqueeze(dimension) for each in found] if keepdim else found
-        return keeps[0], keeps[1]
-    place = place.unsqueeze(dimension)
-    picked = values.gather(dimension, place), indices.gather(dimension, place)
-    keeps = list(picked) if keepdim else [each.squeeze(dimension) for each in picked]
-    return keeps[0], keeps[1]
+        values, indices = (each.narrow(dimension, place, 1) for each in (values, indices))
+    else:
+        place = place.unsqueeze(dimension)
+        values, indices = (each.gather(dimension, place) for each in (values, indices))
+    if not keepdim:
+        values, indices = (each.squeeze(dimension) for each in (values, indices))
+    return values, indices
 
 
 @_derives(aten.kthvalue.default)
@@ -506,11 +485,24 @@ def _lgamma(x: Tensor) -> Tensor:
     shifted = z + 7.5
     power = math.log(7.5) + torch.log1p(z / 7.5)
     found = (z + 0.5 - shifted / power) * power + 0.5 * math.log(2 * math.pi) + total.log()
-    part = x.abs() - x.abs().floor()
-    sine = torch.sin(math.pi * torch.minimum(part, 1 - part))
-    found = torch.where(reflected, math.log(math.pi) - sine.log() - found, found)
+    found = torch.where(reflected, math.log(math.pi) - _sine_of_pi(x).log() - found, found)
     pole = (x <= 0) & (x == x.floor())
     return torch.where(pole | torch.isinf(x), math.inf, found)
+
+
+def _sine_of_pi(x: Tensor) -> Tensor:
+    """The absolute value of the sine of pi * x."""
+    part = x.abs() - x.abs().floor()
+    return torch.sin(math.pi * torch.minimum(part, 1 - part))
+
+
+def _beyond_ten(x: Tensor, term: Decomposition) -> tuple[Tensor, Tensor]:
+    """x raised by ones to 10 or more, and the sum of the terms of what it was on the way."""
+    total = torch.zeros_like(x)
+    for _ in range(10):
+        total = torch.where(x < 10, total + term(x), total)
+        x = torch.where(x < 10, x + 1, x)
+    return x, total
 
 
 @_derives(aten.digamma.default)
@@ -518,11 +510,7 @@ def _lgamma(x: Tensor) -> Tensor:
 def _digamma(x: Tensor) -> Tensor:
     """The derivative of lgamma: its recurrence up to 10, and beyond it the asymptotic series."""
     negative = x < 0
-    z = torch.where(negative, 1 - x, x)
-    shift = torch.zeros_like(z)
-    for _ in range(10):
-        shift = torch.where(z < 10, shift + 1 / z, shift)
-        z = torch.where(z < 10, z + 1, z)
+    z, shift = _beyond_ten(torch.where(negative, 1 - x, x), lambda z: 1 / z)
     square = 1 / (z * z)
     series = square * (1 / 12 - square * (1 / 120 - square * (1 / 252 - square / 240)))
     found = z.log() - 0.5 / z - series - shift
@@ -546,17 +534,11 @@ def _polygamma(n: int, x: Tensor) -> Tensor | NotImplementedType:
 def _trigamma(x: Tensor) -> Tensor:
     """The derivative of digamma: its recurrence up to 10, and beyond it the asymptotic series."""
     negative = x < 0.5
-    z = torch.where(negative, 1 - x, x)
-    shift = torch.zeros_like(z)
-    for _ in range(10):
-        shift = torch.where(z < 10, shift + 1 / (z * z), shift)
-        z = torch.where(z < 10, z + 1, z)
+    z, shift = _beyond_ten(torch.where(negative, 1 - x, x), lambda z: 1 / (z * z))
     square = 1 / (z * z)
     series = 1 / 6 - square * (1 / 30 - square * (1 / 42 - square / 30))
     found = (1 + square * series) / z + square / 2 + shift
-    part = x - x.floor()
-    sine = torch.sin(math.pi * torch.minimum(part, 1 - part))
-    return torch.where(negative, (math.pi / sine) ** 2 - found, found)
+    return torch.where(negative, (math.pi / _sine_of_pi(x)) ** 2 - found, found)
 
 
 # M. Giles, Approximating the erfinv function (2010), single precision: near the middle, and far

@@ -28,11 +28,18 @@ values as that has results.
 
 def lowers(*operators: Any) -> Callable[[_Function], _Function]:
     """Enter a function as the lowering of operator overloads."""
+    return entered(TABLE, operators)
+
+
+def entered(
+    table: dict[Any, Lowering], operators: Sequence[Any]
+) -> Callable[[_Function], _Function]:
+    """What enters a function in a table for operator overloads, each of which has one at most."""
 
     def register(function: _Function) -> _Function:
         for operator in operators:
-            assert operator not in TABLE, operator
-            TABLE[operator] = function
+            assert operator not in table, operator
+            table[operator] = function
         return function
 
     return register

@@ -44,15 +44,10 @@ def _window(
     stride = per_dimension(stride, rank, size)
     padding, dilation = per_dimension(padding, rank), per_dimension(dilation, rank)
     lead = x.rank - rank
-    high = []
-    for d in range(rank):
-        reach = (result[lead + d] - 1) * stride[d] + (size[d] - 1) * dilation[d] + 1
-        high.append(reach - x.shape[lead + d] - padding[d])
     ones, none = (1,) * lead, (0,) * lead
-    return Window(
-        (*ones, *size), (*ones, *stride), (*none, *padding), (*none, *high),
-        dilation=(*ones, *dilation),
-    )  # fmt: skip
+    low = (*none, *padding)
+    window = Window((*ones, *size), (*ones, *stride), low, low, dilation=(*ones, *dilation))
+    return window.reaching(x.shape, result)
 
 
 @lowers(aten.max_pool2d_with_indices.default)
@@ -123,6 +118,16 @@ def _max_pool_backward(
     indices: HloValue,
     *,
     rank: int,
+) -> HloValue:
+    found: HloValue = _added_to_greatest(at, grad, x, indices, rank=rank)
+    return found
+
+
+@_lowers_by_rank({
+    2: aten.adaptive_max_pool2d_backward.default, 3: aten.adaptive_max_pool3d_backward.default
+})  # fmt: skip
+def _added_to_greatest(
+    at: OperatorCall, grad: HloValue, x: HloValue, indices: HloValue, *, rank: int
 ) -> HloValue:
     """Each gradient added where the greatest element of its window was."""
     lead = x.rank - rank

@@ -52,19 +52,19 @@ class Window:
         """How many positions the window has along dimensions of these extents."""
         found = []
         for d, extent in enumerate(extents):
-            room = self._room(d, extent) + self.high[d]
-            found.append(max(0, room // self.stride[d] + 1))
+            starts = self._start_range(d, extent) + self.high[d]
+            found.append(max(0, starts // self.stride[d] + 1))
         return tuple(found)
 
     def reaching(self, extents: Sequence[int], positions: Sequence[int]) -> Window:
         """The window with so much above these extents as so many positions need."""
         high = tuple(
-            (count - 1) * self.stride[d] - self._room(d, extents[d])
+            (count - 1) * self.stride[d] - self._start_range(d, extents[d])
             for d, count in enumerate(positions)
         )
         return replace(self, high=high)
 
-    def _room(self, d: int, extent: int) -> int:
+    def _start_range(self, d: int, extent: int) -> int:
         """How far the window moves along a dimension of an extent that nothing lies above."""
         step = self.x_dilation[d] if self.x_dilation else 1
         reach = (self.size[d] - 1) * (self.dilation[d] if self.dilation else 1) + 1

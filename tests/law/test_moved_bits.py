@@ -1,7 +1,4 @@
-"""What only moves data keeps it: every bit pattern of every dtype, on every target.
-
-A signalling NaN may come back quiet, as it does from any conversion; NaN stays NaN.
-"""
+"""What only moves data keeps it: every bit pattern of every dtype, on every target."""
 
 from __future__ import annotations
 
@@ -13,6 +10,7 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
+from jax import lax
 
 import glia
 from glia.arch import get_target
@@ -24,6 +22,10 @@ from glia.machine.ir import walk
 from support.corpus import BY_NAME, hlo_bytes
 from support.targets import CORES
 
+WORDS = {
+    "bfloat16": np.uint16, "float16": np.uint16, "float32": np.uint32,
+    "float8_e5m2": np.uint8, "float8_e4m3fn": np.uint8,
+}  # fmt: skip
 DTYPES = ("int32", "uint32", "float32", "bfloat16", "float16", "int16", "int8", "uint8", "bool")
 SHAPES = ((64, 128), (132, 65), (20, 17))
 MOVES: dict[str, Callable[[Any], Any]] = {
@@ -72,6 +74,79 @@ def test_a_program_that_moves_keeps_every_bit(dtype: str, target: str) -> None:
             expected = comparable(np.asarray(jax.jit(function)(x)))
             found = comparable(on_device(function, target, x))
             np.testing.assert_array_equal(found, expected, f"{name} of {dtype}{list(shape)}")
+
+
+_ROWS = np.array([5, 0, 16, 16, 3, 9, 2, 8])
+MOVES_OF_BITS: dict[str, Callable[[Any], Any]] = MOVES | {
+    "roll": lambda x: jnp.roll(x, 3, 1),
+    "rows": lambda x: x[_ROWS],
+    "columns": lambda x: x[:, _ROWS],
+    "select": lambda x: jnp.where(lax.iota(np.int32, x.shape[1]) % 2 == 0, x, x[:, ::-1]),
+    "update": lambda x: lax.dynamic_update_slice(x, x[:3, :4], (jnp.int32(2), jnp.int32(3))),
+    "padding": lambda x: lax.pad(x, x[0, 0], ((1, 2, 0), (0, 1, 1))),
+}
+MORE_MOVES_OF_BITS: dict[str, Callable[[Any], Any]] = {
+    "more rows": lambda x: jnp.concatenate([x, x[:3]], 0),
+    "roll of rows": lambda x: jnp.roll(x, 3, 0),
+    "every other": lambda x: x[::2, ::3],
+    "slice": lambda x: lax.dynamic_slice(x, (jnp.int32(2), jnp.int32(3)), (7, 9)),
+    "elements": lambda x: x[_ROWS, _ROWS],
+    "broadcast row": lambda x: jnp.broadcast_to(x[:1], x.shape),
+    "broadcast column": lambda x: jnp.broadcast_to(x[:, :1], x.shape),
+    "flat": lambda x: x.reshape(-1),
+    "repeated": lambda x: jnp.repeat(x, 2, 0),
+    "scatter": lambda x: x.at[_ROWS[4:6]].set(x[:2]),
+    "loop": lambda x: lax.fori_loop(0, 3, lambda _, x: jnp.roll(x, 1, 1), x),
+}
+
+
+def _check_that_floats_keep_their_bits(
+    dtype: str, target: str, shape: tuple[int, int], moves: dict[str, Callable[[Any], Any]]
+) -> None:
+    """Integers that are read as floats, moved and read as integers, against integers moved."""
+    generator = np.random.default_rng(0)
+    word = np.dtype(WORDS[dtype])
+    small = generator.integers(-100, 0, shape).astype(f"i{word.itemsize}").view(word)
+    random = generator.integers(0, 2 ** (8 * word.itemsize), shape, word)
+    x = np.where(generator.random(shape) < 0.5, small, random)
+    for name, move in moves.items():
+
+        def moved(x: Any, move: Callable[[Any], Any] = move) -> Any:
+            floats = lax.bitcast_convert_type(x, jnp.dtype(dtype))
+            return lax.bitcast_convert_type(move(floats), word)
+
+        expected = np.asarray(jax.jit(move)(x))
+        np.testing.assert_array_equal(on_device(moved, target, x), expected, f"{name} of {dtype}")
+
+
+@pytest.mark.parametrize("target", ["trn1", "trn2", "trn3"])
+@pytest.mark.parametrize("dtype", WORDS)
+def test_floats_keep_the_bits_of_signalling_nans(dtype: str, target: str) -> None:
+    _check_that_floats_keep_their_bits(dtype, target, (132, 65), MOVES_OF_BITS)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("target", ["trn1", "trn2", "trn3"])
+@pytest.mark.parametrize("dtype", WORDS)
+def test_floats_of_any_shape_keep_the_bits_of_signalling_nans(dtype: str, target: str) -> None:
+    for shape in SHAPES:
+        _check_that_floats_keep_their_bits(dtype, target, shape, MOVES_OF_BITS | MORE_MOVES_OF_BITS)
+
+
+def _copies_on(engine: str, function: Callable[..., Any], *arrays: Any) -> int:
+    program = glia.compile(jax.jit(function).lower(*arrays), target="trn2").program
+    return sum(isinstance(i, TensorCopy) and i.runs_on == engine for i in walk(program.body))
+
+
+def test_only_copies_whose_bits_show_are_kept_from_the_scalar_engine() -> None:
+    x = np.zeros((512, 512), ml_dtypes.bfloat16)
+
+    def turned(x: Any) -> Any:
+        return jnp.concatenate([x[:, ::-1], x], 1)
+
+    assert not _copies_on("scalar", turned, x)
+    assert _copies_on("scalar", lambda x: turned(x * x), x)
+    assert _copies_on("scalar", lambda x: jnp.exp(turned(x)), x)
 
 
 @pytest.mark.parametrize("target", CORES)

@@ -30,6 +30,7 @@ from glia.machine.ir import Loop, Program, Statement, with_blocks
 from glia.machine.legal_instruction import violations
 from glia.machine.ordering.list_order import Issue, list_order
 from glia.machine.ordering.memory_pressure import MemoryPressure
+from glia.machine.ordering.moved_bits import MovedBits
 from glia.machine.ordering.repeated_order import RepeatedOrder, repeated_order
 from glia.machine.ordering.structure import Structure, Structures
 from glia.machine.ordering.tasks import (
@@ -71,7 +72,7 @@ def schedule(program: Program, options: CompileOptions) -> Program:
     if options.optlevel < 2:
         return replace(program, body=_unwrap_fixed_loops(program.body))
     scheduler = scheduler_of(program.target, options.optlevel)
-    return replace(program, body=scheduler.block(program.body))
+    return replace(program, body=scheduler.body(program))
 
 
 def scheduler_of(target: str, optlevel: int) -> Scheduler:
@@ -104,7 +105,7 @@ def schedule_keeping_engines(
         placed=program.addresses,
         is_generous=is_generous,
     )
-    return replace(program, body=scheduler.block(program.body))
+    return replace(program, body=scheduler.body(program))
 
 
 def _aliases_by_tile(program: Program) -> dict[str, tuple[str, ...]]:
@@ -162,9 +163,15 @@ class Scheduler:
         self.placed = placed
         self.is_generous = is_generous
         self.room = 0  # bytes per partition of SBUF for a loop's tiles; 0 where it is not known
+        self.moved_bits: Container[Instr] = ()  # copies that keep theirs
         self.structures = Structures()
         self.orders: dict[Hashable, RepeatedOrder] = {}  # of bodies, by what they have in common
         self._facts: dict[object, _Facts] = {}  # by what instructions have in common
+
+    def body(self, program: Program) -> tuple[Statement, ...]:
+        """The body of a program with every straight-line run scheduled."""
+        self.moved_bits = MovedBits(program)
+        return self.block(program.body)
 
     def block(self, body: tuple[Statement, ...]) -> tuple[Statement, ...]:
         """The block with every straight-line run scheduled."""
@@ -231,7 +238,8 @@ class Scheduler:
         """What the order of a body depends on."""
         by_name = self.aliases or self.placed
         names = (structure.tiles, *map(self.may_move, body)) if by_name else ()
-        return structure.key, names, self.room
+        kept = tuple(n for n, each in enumerate(body) if each in self.moved_bits)
+        return structure.key, names, kept, self.room
 
     def run(self, instructions: Sequence[Instr]) -> list[Instr]:
         """The instructions in scheduled order."""
@@ -267,7 +275,8 @@ class Scheduler:
 
     def task(self, position: int, instruction: Instr) -> Task:
         """The node of an instruction, without edges."""
-        key = _signature(instruction), self.may_move(instruction)
+        moves_bits = instruction in self.moved_bits
+        key = _signature(instruction), self.may_move(instruction), moves_bits
         known = self._facts.get(key)
         if known is None:
             known = self._facts[key] = self._facts_of(instruction)
@@ -318,6 +327,8 @@ class Scheduler:
         if self.arch.capabilities.has_shared_sbuf_port:  # moving work to GpSimd gains nothing
             others = [other for other in others if other.on != "gpsimd"]
             others += activations(instruction)
+        if instruction in self.moved_bits:
+            others = [other for other in others if other.is_exact]
         for variant in others:
             if variant.on != instruction.runs_on and not violations(variant, self.arch):
                 yield variant

@@ -114,6 +114,26 @@ def test_sums_of_low_precision_accumulate_as_asked() -> None:
     assert errors[0] < errors[1]
 
 
+@pytest.mark.parametrize(
+    ("function", "note"),
+    [
+        (lambda x: jax.lax.reduce(x, jnp.bfloat16(0), jax.lax.add, (1,)), ""),
+        (lambda x: x @ x, "contractions of 16-bit floats accumulate in float32"),
+        (lambda x: jnp.exp(x), "no effect, the model has no reductions"),
+        (lambda x: x.astype(np.float32).sum(1), "no effect, the model has no reductions"),
+    ],
+)
+def test_what_sums_in_float32_nevertheless_is_said(
+    function: Callable[[Any], Any], note: str
+) -> None:
+    module = lowered(function, np.ones((64, 64), ml_dtypes.bfloat16))
+    for target in ("trn1", "trn2", "trn3"):
+        narrow = glia.compile(module, target=target, mixed_precision_accumulation=False)
+        said = [each for each in narrow.notes if "mixed-precision" in each]
+        assert (not said) if not note else len(said) == 1 and note in said[0]
+        assert not any("mixed" in each for each in glia.compile(module, target=target).notes)
+
+
 def member(neff: glia.Neff, name: str) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(
         bytes(unpack_archive(memoryview(neff.to_bytes())[HEADER_BYTES:])[name])

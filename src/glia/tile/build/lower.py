@@ -63,8 +63,8 @@ ValueMap = dict[Node, list[DeferredValue]]
 def build(graph: Graph, options: CompileOptions | None = None) -> Program:
     """The program that computes `graph`; its inputs and outputs are the graph's, in order.
 
-    Without mixed-precision accumulation reductions of 16-bit floats accumulate in their own dtype.
-    Raises UnsupportedOperator for an operation, UnsupportedDtype for
+    Without mixed-precision accumulation reductions of 16-bit floats accumulate in their own dtype,
+    and a note says what does not. Raises UnsupportedOperator for an operation, UnsupportedDtype for
     an element type that earlier passes should have expanded.
     """
     is_mixed = options is None or options.mixed_precision_accumulation
@@ -83,7 +83,18 @@ def build(graph: Graph, options: CompileOptions | None = None) -> Program:
     _write_results(block, [values[node][0] for node in graph.results], outputs, written)
     pairs = tuple((outputs[result], inputs[parameter]) for result, parameter in graph.aliases)
     body, buffers = tuple(block.body), names.buffers
-    return Program(graph.name, buffers, body, inputs, outputs, names.constants, pairs)
+    notes = () if is_mixed else _accumulation_notes(names)
+    return Program(graph.name, buffers, body, inputs, outputs, names.constants, pairs, notes=notes)
+
+
+def _accumulation_notes(names: BufferNames) -> tuple[str, ...]:
+    """What the user should know who asked for sums of 16-bit floats in their own dtype."""
+    option = "--disable-mixed-precision-accumulation"
+    if names.has_wide_contractions:
+        return (f"{option}: contractions of 16-bit floats accumulate in float32, as PSUM does",)
+    if not names.has_narrow_reductions:
+        return (f"{option}: no effect, the model has no reductions of 16-bit floats",)
+    return ()
 
 
 def _declare_inputs(names: BufferNames, graph: Graph) -> tuple[str, ...]:

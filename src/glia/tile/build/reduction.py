@@ -80,6 +80,7 @@ class DotValue(ReductionValue):
     def __init__(self, block: NestBlock, node: ops.Dot, a: DeferredValue, b: DeferredValue) -> None:
         super().__init__(block, node)
         self.a, self.b = a, b
+        block.names.has_wide_contractions |= _are_halves(a, b)
         if not self.dtype.is_float and self.dtype is not PRED:
             self.accumulator = S32
 
@@ -113,6 +114,10 @@ def _remaining_dims(rank: int, *used: tuple[int, ...]) -> list[int]:
     return [d for d in range(rank) if d not in taken]
 
 
+def _are_halves(*values: DeferredValue) -> bool:
+    return all(value.dtype.is_float and value.dtype.bits == 16 for value in values)
+
+
 class ConvolutionValue(ReductionValue):
     """sum over features and window of x * kernel, with guards where the window leaves x."""
 
@@ -124,6 +129,7 @@ class ConvolutionValue(ReductionValue):
     ) -> None:
         super().__init__(block, node)
         self.x, self.kernel = x, kernel
+        block.names.has_wide_contractions |= _are_halves(x, kernel)
 
     def body(self, nest: NestBuilder, index: Index) -> Expr:
         node, window = self.node, self.kernel.shape[2:]
@@ -188,6 +194,7 @@ class _MonoidReductionValue(ReductionValue):
         super().__init__(block, node)
         if self.dtype.is_float and not block.names.accumulates_in_float32:
             self.accumulator = self.dtype
+            block.names.has_narrow_reductions |= self.dtype.bits == 16
         self.function = monoid_of(node.body, node)
         self.x, self.start = x, start
         if start.is_costly:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gzip
 import json
 import logging
 import os
@@ -19,16 +20,20 @@ from glia.cache.errors import UnknownEntry, UnusableCache
 from glia.cache.key import (
     COMPUTING_PACKAGES,
     canonical_hlo,
+    canonical_module,
     compiler_version,
     flags_of,
     key_of,
 )
-from glia.cache.store import DONE, NEFF, CompileCache, cache_of, directory_of
+from glia.cache.store import DONE, HLO, NEFF, CompileCache, cache_of, directory_of
 from glia.cli.glia import main
 from glia.cli.neuronx_cc import main as neuronx_cc
 from glia.frontend.hlo import import_hlo
 from glia.frontend.hlo_import.hlo_proto import parse_module
+from glia.frontend.hlo_import.payloads import APART_BYTES
+from glia.frontend.registry import read_module_file
 from glia.options import UNRECORDED_OPTIONS, CompileOptions
+from glia.plugins.hlo_module import HloModule
 from support.hlo_text import entry
 
 ADDING = entry("ROOT r = f32[4] add(f32[4] parameter(0), f32[4] parameter(1))")
@@ -186,6 +191,25 @@ def test_a_key_holds_everything_but_source_locations_and_where_output_goes(
         assert key_of(canonical_hlo(ADDING), CompileOptions()).version != plain.version
 
 
+def test_large_constants_are_part_of_the_key_and_of_the_entry(tmp_path: Path) -> None:
+    weights = np.arange(APART_BYTES, dtype=np.float32)
+
+    def doubled(array: np.ndarray) -> bytes:
+        written = HloModule("weights")
+        value = written.entry.constant(array)
+        return written.serialized([written.entry.add("add", value.type, [value, value])])
+
+    data = doubled(weights)
+    key = key_of(canonical_hlo(data), CompileOptions())
+    assert key == key_of(canonical_hlo(gzip.compress(data)), CompileOptions())
+    weights[-1] += 1
+    assert key.hlo != key_of(canonical_hlo(doubled(weights)), CompileOptions()).hlo
+    glia.compile(data, cache_dir=str(tmp_path))
+    (place,) = _entries(tmp_path)
+    assert place.name.startswith(key.entry.partition("+")[0])
+    assert canonical_module(read_module_file(place / HLO)) == canonical_module(data)
+
+
 def _truncate(place: Path) -> None:
     path = place / NEFF
     path.write_bytes(path.read_bytes()[:-1])
@@ -248,8 +272,8 @@ def test_a_full_disk_costs_a_warning_and_one_compilation(
 ) -> None:
     import glia.cache.store as module
 
-    def fail(path: Path, contents: bytes) -> None:
-        path.write_bytes(contents[:10])
+    def fail(path: Path, pieces: list[bytes]) -> None:
+        path.write_bytes(pieces[0][:10])
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(module, "_write", fail)

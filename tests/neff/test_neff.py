@@ -18,6 +18,7 @@ import pytest
 
 from glia.base.affine import Affine
 from glia.base.errors import InternalError
+from glia.base.gzip_members import stored
 from glia.isa.operand import Pattern
 from glia.machine.ir import Program
 from glia.neff.archive import pack_archive
@@ -85,6 +86,15 @@ def test_the_archive_says_nothing_of_the_machine_that_made_it() -> None:
     for header in (data[:10], data[second : second + 10]):
         assert header == bytes((0x1F, 0x8B, 8, 0, 0, 0, 0, 0, 0, 255))
     assert gzip.decompress(data)[:1] == b"a"
+
+
+@pytest.mark.parametrize("length", [0, 1, 0xFFFE, 0xFFFF, 0x10000, 200_000])
+def test_what_is_stored_in_a_gzip_is_not_copied_and_read_by_others(length: int) -> None:
+    data = np.random.default_rng(length).bytes(length)
+    pieces = list(stored([b"", memoryview(data), b"end"]))
+    assert gzip.decompress(b"".join(pieces)) == data + b"end"
+    views = [each for each in pieces if isinstance(each, memoryview)]
+    assert all(each.obj is data for each in views) and sum(map(len, views)) == length
 
 
 def test_reading_and_writing_again_changes_no_byte() -> None:

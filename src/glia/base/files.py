@@ -61,7 +61,7 @@ def _read_chunks(stream: BinaryIO, left: int) -> Iterator[bytes]:
         yield piece
 
 
-def write_atomically(path: Path, pieces: Iterable[bytes]) -> None:
+def write_atomically(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
     """Write a file beside `path` and rename it over `path`; a device is written directly."""
     if path.exists() and not path.is_file():
         with path.open("wb", buffering=0) as device:

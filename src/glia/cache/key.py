@@ -9,13 +9,14 @@ import dataclasses
 import hashlib
 import re
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import glia
-from glia.frontend.hlo_import.hlo_proto import parse_module
+from glia.frontend.hlo_import.hlo_proto import ParsedModule, parse_module, parse_module_apart
+from glia.frontend.hlo_import.payloads import Bytes, with_payloads
 from glia.options import UNRECORDED_OPTIONS, CompileOptions
 
 HLO_DIGITS, FLAG_DIGITS, SOURCE_DIGITS = 20, 8, 8
@@ -38,25 +39,49 @@ class CacheKey:
         return f"MODULE_{self.hlo[:HLO_DIGITS]}+{self.flags[:FLAG_DIGITS]}"
 
 
-def key_of(canonical: bytes, options: CompileOptions) -> CacheKey:
-    """The key of a compilation of what `canonical_hlo` makes of a module."""
-    flags = hashlib.sha256("\0".join(flags_of(options)).encode()).hexdigest()
-    return CacheKey(hashlib.sha256(canonical).hexdigest(), flags, compiler_version())
-
-
-def canonical_hlo(hlo: bytes) -> bytes:
+@dataclass(frozen=True)
+class CanonicalHlo:
     """A serialized module without source locations and what the compiler does not read.
 
-    NotAnHloModule for other bytes.
+    Of equal modules it is equal. `payloads` are those of its large constants, apart from it.
     """
-    module = canonical_module(hlo)
-    serialized: bytes = module.SerializeToString(deterministic=True)
-    return serialized
+
+    message: bytes
+    payloads: tuple[Bytes, ...]
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the module in hexadecimal digits."""
+        found = hashlib.sha256(self.message)
+        for each in self.payloads:
+            found.update(hashlib.sha256(each).digest())
+        return found.hexdigest()
+
+    def pieces(self) -> list[Bytes]:
+        """The bytes of the module, of which the payloads are not copied."""
+        return with_payloads(self.message, self.payloads)
+
+
+def key_of(canonical: CanonicalHlo, options: CompileOptions) -> CacheKey:
+    """The key of a compilation of what `canonical_hlo` makes of a module."""
+    flags = hashlib.sha256("\0".join(flags_of(options)).encode()).hexdigest()
+    return CacheKey(canonical.digest, flags, compiler_version())
+
+
+def canonical_hlo(hlo: bytes) -> CanonicalHlo:
+    """What of a serialized module decides what is compiled; NotAnHloModule for other bytes."""
+    parsed = parse_module_apart(hlo)
+    message = _canonical(parsed).SerializeToString(deterministic=True)
+    return CanonicalHlo(message, parsed.payloads)
 
 
 def canonical_module(hlo: bytes) -> Any:
     """The message of a serialized module without source locations and unread fields."""
-    module = parse_module(hlo)
+    return _canonical(ParsedModule(parse_module(hlo)))
+
+
+def _canonical(parsed: ParsedModule) -> Any:
+    module = parsed.proto
     module.DiscardUnknownFields()
     module.ClearField("stack_frames")
     for computation in module.computations:

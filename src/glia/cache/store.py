@@ -8,7 +8,6 @@ digests here: an entry whose bytes are others is compiled again.
 from __future__ import annotations
 
 import contextlib
-import gzip
 import hashlib
 import json
 import logging
@@ -16,16 +15,25 @@ import os
 import shutil
 import tempfile
 import time
-import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from glia.base.files import read_file, umask
+from glia.base.gzip_members import deflated, stored
 from glia.cache.errors import UnusableCache
-from glia.cache.key import ENTRY_NAME, VERSION_NAME, CacheKey, canonical_hlo, flags_of, key_of
+from glia.cache.key import (
+    ENTRY_NAME,
+    VERSION_NAME,
+    CacheKey,
+    CanonicalHlo,
+    canonical_hlo,
+    flags_of,
+    key_of,
+)
 from glia.cache.locks import locked
+from glia.frontend.hlo_import.payloads import Bytes
 from glia.machine.binary.errors import NeffError
 from glia.neff.package import Neff, neff_bytes
 from glia.options import CompileOptions
@@ -35,8 +43,6 @@ DEFAULT_DIRECTORY = "/var/tmp/neuron-compile-cache"
 MAXIMUM_RECORD_BYTES = 1 << 20
 DONE, NEFF, FLAGS, LOG = "model.done", "model.neff", "compile_flags.json", "model.log"
 HLO = "model.hlo_module.pb.gz"
-SAMPLE_BYTES = 1 << 18
-WORTHWHILE = 0.8  # of the bytes left: above it, compressing is left out
 logger = logging.getLogger(__name__)
 
 
@@ -111,17 +117,16 @@ class CompileCache:
             os.utime(place / DONE)
         return neff
 
-    def _store(self, place: Path, key: CacheKey, files: Mapping[str, bytes]) -> None:
+    def _store(self, place: Path, key: CacheKey, files: Mapping[str, Sequence[Bytes]]) -> None:
         """Write an entry beside its place and rename it to it; the caller holds the lock."""
         for stray in strays(place):
             shutil.rmtree(stray, ignore_errors=True)
         beside = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))
         try:
-            for name, contents in files.items():
-                _write(beside / name, contents)
-            record = {"hlo": key.hlo, "flags": key.flags}
-            record["neff"] = hashlib.sha256(files[NEFF]).hexdigest()
-            _write(beside / DONE, json.dumps(record).encode())
+            for name, pieces in files.items():
+                _write(beside / name, pieces)
+            record = {"hlo": key.hlo, "flags": key.flags, "neff": _digest(files[NEFF])}
+            _write(beside / DONE, [json.dumps(record).encode()])
             os.chmod(beside, 0o777 & ~umask())
             if place.exists():  # damaged: what is complete is never replaced
                 os.rename(place, tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))
@@ -242,29 +247,42 @@ def entry_flags(place: Path) -> list[str]:
     return [str(each) for each in found] if isinstance(found, list) else []
 
 
-def _files(hlo: bytes, options: CompileOptions, neff: Neff, seconds: float) -> dict[str, bytes]:
-    """The contents of an entry's files but the last; `hlo` is canonical."""
+def _files(
+    hlo: CanonicalHlo, options: CompileOptions, neff: Neff, seconds: float
+) -> dict[str, Sequence[Bytes]]:
+    """The contents of an entry's files but the last, in pieces."""
     log = [f"compiled for {options.target} in {seconds:.2f} s", *neff.notes]
     return {
-        NEFF: neff.to_bytes(),
-        HLO: gzip.compress(hlo, compresslevel=_compression_level(hlo), mtime=0),
-        FLAGS: json.dumps(flags_of(options)).encode(),
-        LOG: "".join(f"{line}\n" for line in log).encode(),
+        NEFF: neff.pieces(),
+        HLO: _compressed(hlo),
+        FLAGS: [json.dumps(flags_of(options)).encode()],
+        LOG: ["".join(f"{line}\n" for line in log).encode()],
     }
 
 
-def _compression_level(data: bytes) -> int:
-    """gzip's level: the fastest, or none where a sample from the middle hardly shrinks.
+def _compressed(hlo: CanonicalHlo) -> list[Bytes]:
+    """A gzip of a module; its weights, which hardly shrink, are stored in it."""
+    left = [*reversed(hlo.payloads)]  # they are in the order of their constants
+    found: list[Bytes] = []
+    between: list[Bytes] = []
+    for piece in hlo.pieces():
+        if left and piece is left[-1]:
+            found += [*deflated(b"".join(between), 1), *stored([left.pop()])]
+            between = []
+        else:
+            between.append(piece)
+    return [*found, *deflated(b"".join(between), 1)]
 
-    Weights do not, and to try it takes longer than to compile.
-    """
-    start = max(0, len(data) // 2 - SAMPLE_BYTES // 2)
-    sample = data[start : start + SAMPLE_BYTES]
-    return 1 if len(zlib.compress(sample, 1)) < WORTHWHILE * len(sample) else 0
+
+def _digest(pieces: Iterable[Bytes]) -> str:
+    found = hashlib.sha256()
+    for piece in pieces:
+        found.update(piece)
+    return found.hexdigest()
 
 
-def _write(path: Path, contents: bytes) -> None:
+def _write(path: Path, pieces: Iterable[Bytes]) -> None:
     with path.open("wb") as stream:
-        stream.write(contents)
+        stream.writelines(pieces)
         stream.flush()
         os.fsync(stream.fileno())

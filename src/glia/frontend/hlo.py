@@ -15,7 +15,7 @@ from glia.frontend.hlo_import.hlo_collective import COLLECTIVE
 from glia.frontend.hlo_import.hlo_contraction import CONTRACTION
 from glia.frontend.hlo_import.hlo_control import CONTROL
 from glia.frontend.hlo_import.hlo_elementwise import ELEMENTWISE
-from glia.frontend.hlo_import.hlo_proto import parse_module
+from glia.frontend.hlo_import.hlo_proto import parse_module_apart
 from glia.frontend.hlo_import.hlo_scan import SCAN
 from glia.frontend.hlo_import.module_context import Importer, ModuleImporter
 from glia.frontend.hlo_import.shape_ops import MOVEMENT
@@ -100,9 +100,10 @@ def import_hlo(data: bytes) -> Graph:
     Calls are inlined and tuples flattened: a parameter or result that is a tuple becomes several.
     Names are the module's `neff_input_names` and `neff_output_names`, else input0 ..., output0 ....
     """
-    proto = parse_module(data)
+    parsed = parse_module_apart(data)
+    proto = parsed.proto
     attributes = {entry.key: entry.value for entry in proto.frontend_attributes.map}
-    imported = ModuleImporter(proto, IMPORTERS, with_paired_channels).entry(
+    imported = ModuleImporter(parsed, IMPORTERS, with_paired_channels).entry(
         lambda count: _names(attributes, "input", count)
     )
     return dataclasses.replace(

@@ -3,37 +3,29 @@
 from __future__ import annotations
 
 import tarfile
-import zlib
 from collections.abc import Iterable, Iterator
 from typing import NoReturn
 
-from glia.base.inflate import GZIP_MAGIC, GZIP_WBITS, BadGzip, inflate
+from glia.base.gzip_members import GZIP_MAGIC, BadGzip, deflated, inflate, stored
 from glia.machine.binary.errors import DamagedNeff
 
 BLOCK = 512
 MAXIMUM_MEMBERS = 1 << 20
-_GZIP_HEADER = GZIP_MAGIC + b"\x08\0\0\0\0\0\0\xff"  # deflate; no flags, no time, no system
 
 Member = tuple[str, bytes | memoryview]
 
 
-def pack_archive(texts: Iterable[Member], weights: Iterable[Member], compress: bool) -> list[bytes]:
+def pack_archive(
+    texts: Iterable[Member], weights: Iterable[Member], compress: bool
+) -> list[bytes | memoryview]:
     """The archive's bytes in pieces; with `compress`, texts are deflated and weights stored.
 
     Weights hardly shrink and dominate the time to write and load, so their gzip member only wraps
-    them. Nothing in the result depends on the time or the machine.
+    them, and they are not copied. Nothing in the result depends on the time or the machine.
     """
-    head, tail = b"".join(_tar_blocks(texts)), b"".join(_tar_blocks(weights))
-    tail += bytes(2 * BLOCK)
-    if not compress:
-        return [head, tail]
-    return [*_gzip_member(head, 6), *_gzip_member(tail, 0)]
-
-
-def _gzip_member(data: bytes, level: int) -> list[bytes]:
-    """A gzip member in pieces, with a header that no version of Python or zlib chooses."""
-    packed = zlib.compress(data, level, wbits=GZIP_WBITS)
-    return [_GZIP_HEADER, packed[len(_GZIP_HEADER) :]]
+    head = b"".join(_tar_blocks(texts))
+    tail = [*_tar_blocks(weights), bytes(2 * BLOCK)]
+    return [*deflated(head, 6), *stored(tail)] if compress else [head, *tail]
 
 
 def _tar_blocks(members: Iterable[Member]) -> Iterator[bytes | memoryview]:

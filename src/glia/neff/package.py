@@ -108,7 +108,7 @@ class Neff:
 
     def to_bytes(self) -> bytes:
         """The NEFF file's bytes; equal models give equal bytes."""
-        return b"".join(self._pieces())
+        return b"".join(self.pieces())
 
     @staticmethod
     def from_bytes(data: bytes | memoryview) -> Neff:
@@ -117,7 +117,7 @@ class Neff:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the NEFF; the file appears complete or not at all. OSError when it cannot."""
-        write_atomically(Path(path), self._pieces())
+        write_atomically(Path(path), self.pieces())
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> Neff:
@@ -129,7 +129,8 @@ class Neff:
         """
         return Neff.from_bytes(neff_bytes(Path(path)))
 
-    def _pieces(self) -> list[bytes]:
+    def pieces(self) -> list[bytes | memoryview]:
+        """The NEFF file's bytes in pieces, of which the weights are not copied."""
         return neff_pieces(
             self.programs,
             self.options,

@@ -34,8 +34,11 @@ def neff_pieces(
     is_compressed: bool,
     report: Mapping[str, object] | None = None,
     ranks: tuple[int, int] = (1, 1),
-) -> list[bytes]:
-    """The bytes of a NEFF, in pieces: header, then archive. Equal arguments give equal bytes."""
+) -> list[bytes | memoryview]:
+    """The bytes of a NEFF, in pieces: header, then archive. Equal arguments give equal bytes.
+
+    Weights are pieces of the memory that they are in.
+    """
     texts: list[Member] = [
         ("neff.json", _json(graph_view(programs))),
         ("kelf-0.json", _json({"graphs": [_folder(core) for core in range(len(programs))]})),
@@ -70,7 +73,7 @@ def _subgraph(
     return members
 
 
-def _header(programs: tuple[Program, ...], archive: list[bytes]) -> Header:
+def _header(programs: tuple[Program, ...], archive: list[bytes | memoryview]) -> Header:
     digest = hashlib.sha256()
     for piece in archive:
         digest.update(piece)

@@ -1,7 +1,7 @@
 """Serialized HLO modules, written instruction by instruction.
 
 What an adapter of a framework writes is what the importer of HLO reads: the schema of the protobuf
-is the importer's.
+is the importer's. Weights are copied once, into the bytes.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 from glia.base.dtype import DType, from_numpy
 from glia.base.loc import UNKNOWN, Loc
 from glia.frontend.hlo_import.hlo_proto import messages
+from glia.frontend.hlo_import.payloads import APART_BYTES, Bytes, with_payloads
 from glia.frontend.hlo_import.shapes import ELEMENT_TYPES, TUPLE
 from glia.graph.ir import TensorType
 
@@ -50,6 +51,7 @@ class HloModule:
 
     def __init__(self, name: str) -> None:
         self.proto = messages()["Module"](name=name)
+        self.payloads: list[Bytes] = []  # of large constants, which are apart from the message
         self._identities = 0
         self.entry = Computation(self, name)
 
@@ -75,8 +77,7 @@ class HloModule:
         self.entry.end(results, is_tuple=True)
         self.proto.entry_computation_name = self.entry.proto.name
         self.proto.entry_computation_id = self.entry.proto.id
-        data: bytes = self.proto.SerializeToString(deterministic=True)
-        return data
+        return _serialized(self.proto, self.payloads)
 
 
 @dataclass
@@ -128,7 +129,7 @@ class Computation:
         key = (kind, array.tobytes()) if array.nbytes <= 64 else None
         if key in self._constants:
             return self._constants[key]
-        value = self.add("constant", kind, literal=_literal(array, kind))
+        value = self.add("constant", kind, literal=_literal(array, kind, self.module.payloads))
         if key is not None:
             self._constants[key] = value
         return value
@@ -194,6 +195,7 @@ class Computation:
 def with_constants(data: bytes, values: Mapping[int, np.ndarray]) -> bytes:
     """A module whose parameters of these numbers are constants; the others move up."""
     module = messages()["Module"].FromString(data)
+    payloads: list[Bytes] = []
     left = itertools.count()
     for instruction in sorted(_parameters(module), key=lambda each: each.parameter_number):
         number = instruction.parameter_number
@@ -204,9 +206,13 @@ def with_constants(data: bytes, values: Mapping[int, np.ndarray]) -> bytes:
         kind = TensorType(from_numpy(array.dtype), array.shape)
         instruction.opcode = "constant"
         instruction.ClearField("parameter_number")
-        instruction.literal.CopyFrom(_literal(array, kind))
-    moved: bytes = module.SerializeToString(deterministic=True)
-    return moved
+        instruction.literal.CopyFrom(_literal(array, kind, payloads))
+    return _serialized(module, payloads)
+
+
+def _serialized(module: Any, payloads: Sequence[Bytes]) -> bytes:
+    """The bytes of a module whose large payloads are apart from its message."""
+    return b"".join(with_payloads(module.SerializeToString(deterministic=True), payloads))
 
 
 def _parameters(module: Any) -> list[Any]:
@@ -245,12 +251,18 @@ def _tuple_shape(kinds: Sequence[TensorType]) -> Any:
     return messages()["Shape"](element_type=TUPLE, tuple_shapes=[_shape(kind) for kind in kinds])
 
 
-def _literal(array: np.ndarray, kind: TensorType) -> Any:
+def _literal(array: np.ndarray, kind: TensorType, payloads: list[Bytes]) -> Any:
+    """The literal of an array; a large payload is entered in `payloads`, the others are in it."""
     literal = messages()["Literal"](shape=_shape(kind))
     is_varint = kind.dtype.name in _VARINTS
-    payload = _varints(array) if is_varint else array.tobytes()
-    if payload:
-        getattr(literal, f"{kind.dtype}s").append(payload)
+    payload = _varints(array) if is_varint else array.reshape(-1).view(np.uint8).data
+    if len(payload) >= APART_BYTES:
+        payloads.append(payload)
+        literal.payload_number = len(payloads)
+        payload = b""
+    elif not payload:
+        return literal
+    getattr(literal, f"{kind.dtype}s").append(bytes(payload))
     return literal
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from glia.base.dtype import DType
 from glia.base.files import write_atomically
-from glia.base.inflate import inflation_limit
+from glia.base.gzip_members import inflation_limit
 from glia.machine.ir import Binding
 from glia.runtime.errors import BadArrayFile
 

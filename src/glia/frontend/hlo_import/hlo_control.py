@@ -21,7 +21,9 @@ def _constant(site: Site) -> Value:
 def _literal(site: Site, literal: Any) -> Value:
     if literal.tuple_literals or not literal.shape.element_type:
         return tuple(_literal(site, element) for element in literal.tuple_literals)
-    return site.make(ops.Constant, read_literal(literal, site.label, site.loc))
+    assert site.module is not None
+    array = read_literal(literal, site.label, site.loc, site.module.payloads)
+    return site.make(ops.Constant, array)
 
 
 def _tuple(site: Site) -> Value:

@@ -2,17 +2,20 @@
 
 Field numbers and wire types are those of XLA's hlo.proto and xla_data.proto; names are ours. The
 numeric arrays of a literal are declared as `bytes`, which has the wire format of a packed array, so
-that weights are never turned into Python numbers.
+that weights are never turned into Python numbers. `payload_number` is of `payloads.py`, not XLA's.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from glia.base.inflate import GZIP_MAGIC, BadGzip, inflate
+from glia.base.gzip_members import GZIP_MAGIC, BadGzip, inflate
 from glia.frontend.errors import NotAnHloModule
+from glia.frontend.hlo_import.payloads import Bytes, split_payloads
 
 LARGEST_FILE_BYTES = 2**31 - 1  # protobuf's own limit for one message
 
@@ -28,7 +31,7 @@ Literal: shape=1 Shape, preds=2 bytes*, u8s=3 bytes*, s32s=4 bytes*, s64s=5 byte
     c64s=12 bytes*, bf16s=13 bytes*, s8s=15 bytes*, u16s=16 bytes*, s16s=17 bytes*, c128s=18 bytes*,
     f8e5m2s=19 bytes*, f8e4m3fns=20 bytes*, s4s=21 bytes*, u4s=22 bytes*, f8e4m3b11fnuzs=23 bytes*,
     f8e5m2fnuzs=24 bytes*, f8e4m3fnuzs=25 bytes*, s2s=26 bytes*, u2s=27 bytes*, f8e4m3s=28 bytes*,
-    f8e3m4s=29 bytes*, f4e2m1fns=32 bytes*, f8e8m0fnus=33 bytes*
+    f8e3m4s=29 bytes*, f4e2m1fns=32 bytes*, f8e8m0fnus=33 bytes*, payload_number=536870911 i64
 Metadata: op_type=1 str, op_name=2 str, source_file=3 str, source_line=4 i32, stack_frame_id=15 i32
 WindowDimension: size=1 i64, stride=2 i64, padding_low=3 i64, padding_high=4 i64,
     window_dilation=5 i64, base_dilation=6 i64, window_reversal=7 bool
@@ -146,27 +149,49 @@ def _declarations(schema: str) -> list[tuple[str, list[tuple[str, int, str, str]
     return found
 
 
+@dataclass(frozen=True)
+class ParsedModule:
+    """An HloModuleProto, and the payloads of its large literals, by their number from 1."""
+
+    proto: Any
+    payloads: tuple[Bytes, ...] = ()
+
+
 def parse_module(data: bytes) -> Any:
     """The HloModuleProto in `data`: an HloModuleProto or HloProto, plain or gzip.
 
     Raises NotAnHloModule when the bytes are neither.
     """
+    return _parsed(data, lambda found, _: (found, ())).proto
+
+
+def parse_module_apart(data: bytes) -> ParsedModule:
+    """What `parse_module` gives, whose large payloads stay where they are in `data`."""
+    return _parsed(data, split_payloads)
+
+
+def _parsed(
+    data: bytes, divided: Callable[[bytes, str], tuple[bytes, tuple[Bytes, ...]]]
+) -> ParsedModule:
+    """The module in `data`, of which `divided` says what is parsed and what stays beside it."""
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # no types
 
     data = _decompress(data)
-    if len(data) > LARGEST_FILE_BYTES:
-        raise NotAnHloModule(reason=f"{len(data)} bytes, protobuf's limit is {LARGEST_FILE_BYTES}")
     reasons = []
     for kind in ("Module", "Hlo"):
         message = messages()[kind]()
+        parsed, payloads = divided(data, kind)
+        if len(parsed) > LARGEST_FILE_BYTES:
+            reasons.append(f"{len(parsed)} bytes, protobuf's limit is {LARGEST_FILE_BYTES}")
+            continue
         try:
-            message.ParseFromString(data)
+            message.ParseFromString(parsed)
         except DecodeError as error:
             reasons.append(str(error))
             continue
         module = message if kind == "Module" else message.hlo_module
         if _is_module(module):
-            return module
+            return ParsedModule(module, payloads)
     raise NotAnHloModule(reason=_diagnose(data, reasons))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from glia.base.dtype import DType, Kind
 from glia.base.loc import UNKNOWN, Loc
 from glia.frontend.errors import BadLiteral
+from glia.frontend.hlo_import.payloads import Bytes
 from glia.frontend.hlo_import.shapes import read_tensor_type
 from glia.graph.ir import TensorType
 from glia.graph.scalar import wrap
@@ -17,14 +19,16 @@ _VARINT_DTYPES = {"s32", "s64", "u32", "u64"}
 _LONGEST_VARINT_BYTES = 10
 
 
-def read_literal(literal: Any, instruction: str = "", loc: Loc = UNKNOWN) -> np.ndarray:
+def read_literal(
+    literal: Any, instruction: str = "", loc: Loc = UNKNOWN, payloads: Sequence[Bytes] = ()
+) -> np.ndarray:
     """The read-only array a non-tuple LiteralProto holds, in row-major order.
 
-    Raises BadLiteral when the payload does not hold exactly the elements of the shape.
+    `payloads` are those of the module that are apart from it. Raises BadLiteral when the payload
+    does not hold exactly the elements of the shape.
     """
     declared = read_tensor_type(literal.shape, instruction, loc)
-    chunks = getattr(literal, f"{declared.dtype}s")
-    payload = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+    payload = _payload(literal, getattr(literal, f"{declared.dtype}s"), payloads)
 
     def mismatch(found: str, expected: str) -> BadLiteral:
         return BadLiteral(
@@ -43,6 +47,14 @@ def read_literal(literal: Any, instruction: str = "", loc: Loc = UNKNOWN) -> np.
     return array
 
 
+def _payload(literal: Any, chunks: Sequence[bytes], payloads: Sequence[Bytes]) -> Bytes:
+    """The bytes of a literal's elements: its field's, or those apart that it has the number of."""
+    if len(chunks) != 1:
+        return b"".join(chunks)
+    is_apart = not chunks[0] and 0 < literal.payload_number <= len(payloads)
+    return payloads[literal.payload_number - 1] if is_apart else chunks[0]
+
+
 class _Mismatch(Exception):
     """A payload that does not fit; carries what was found and what was expected."""
 
@@ -52,7 +64,7 @@ class _Mismatch(Exception):
         self.expected = expected
 
 
-def _elements(payload: bytes, declared: TensorType) -> np.ndarray:
+def _elements(payload: Bytes, declared: TensorType) -> np.ndarray:
     """The payload's elements in memory order."""
     dtype = declared.dtype
     if dtype.name in _VARINT_DTYPES:
@@ -65,10 +77,11 @@ def _elements(payload: bytes, declared: TensorType) -> np.ndarray:
         raise _Mismatch(f"the byte {data.max()}", "only 0 and 1")
     if dtype.bits < 8:
         return _low_bits(data, dtype)
-    return np.frombuffer(payload, dtype.numpy.newbyteorder("<")).astype(dtype.numpy, copy=False)
+    stored = np.frombuffer(payload, dtype.numpy.newbyteorder("<"))
+    return np.require(stored.astype(dtype.numpy, copy=False), requirements="A")
 
 
-def _decode_varints(payload: bytes, count: int, dtype: DType) -> np.ndarray:
+def _decode_varints(payload: Bytes, count: int, dtype: DType) -> np.ndarray:
     """Decode packed base-128 integers, all at once, one byte position after the other."""
     data = np.frombuffer(payload, np.uint8)
     ends = np.flatnonzero(data < 128)

@@ -15,6 +15,7 @@ from glia.frontend.errors import (
     ModuleTooComplex,
     UnsupportedOperator,
 )
+from glia.frontend.hlo_import.hlo_proto import ParsedModule
 from glia.frontend.hlo_import.node_builder import NodeBuilder, Value, describe, flatten, has_type
 from glia.frontend.hlo_import.shapes import leaves, read_type
 from glia.graph.ir import Graph, Node, Parameter, TensorType, Type
@@ -103,18 +104,19 @@ class ImportedComputation:
 
 
 class ModuleImporter:
-    """Imports the computations of one HloModuleProto with a table of importers by opcode.
+    """Imports the computations of one HLO module with a table of importers by opcode.
 
     `ordered` gives the instructions of a computation in the order in which they are imported.
     """
 
     def __init__(
         self,
-        proto: Any,
+        parsed: ParsedModule,
         importers: Mapping[str, Importer],
         ordered: Callable[[Sequence[Any]], Sequence[Any]] = lambda instructions: instructions,
     ) -> None:
-        self._proto = proto
+        self._proto = proto = parsed.proto
+        self.payloads = parsed.payloads
         self._importers = importers
         self._ordered = ordered
         self._computations = {c.id: c for c in proto.computations}

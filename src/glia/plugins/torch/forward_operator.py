@@ -63,9 +63,9 @@ class Description:
 class LoadedTrace:
     """A saved model's NEFF on the device."""
 
-    def __init__(self, neff: torch.Tensor, meta: str) -> None:
+    def __init__(self, neff: Neff, meta: str) -> None:
         self.description = Description.parse(meta)
-        self.neff = Neff.from_bytes(to_numpy(neff.cpu()).tobytes())
+        self.neff = neff
         bound = glia.load(self.neff).bind()
         self._run_at = bound.run_at
         names = [binding.name for binding in bound.inputs]
@@ -148,10 +148,10 @@ def _padded(tensor: torch.Tensor, extent: int) -> torch.Tensor:
 class _Loading:
     """A model that is loaded, or that a thread loads."""
 
-    def __init__(self, neff: torch.Tensor, meta: str) -> None:
+    def __init__(self, neff: torch.Tensor, meta: str, found: LoadedTrace | None = None) -> None:
         self.reference = StorageWeakRef(neff.untyped_storage())
         self.meta = meta
-        self._found: LoadedTrace | None = None
+        self._found = found
         self._problem: Exception | None = None
         self._thread: threading.Thread | None = None
 
@@ -175,7 +175,8 @@ class _Loading:
     def _load(self, neff: torch.Tensor) -> None:
         self._problem = None
         try:
-            self._found = LoadedTrace(neff, self.meta)
+            read = Neff.from_bytes(to_numpy(neff.cpu()).tobytes())
+            self._found = LoadedTrace(read, self.meta)
         except Exception as problem:  # raised where the model is used
             self._problem = problem
 
@@ -188,11 +189,21 @@ def loading(neff: torch.Tensor, meta: str) -> _Loading:
     key = neff.untyped_storage()._cdata
     found = _LOADED.get(key)
     if found is None or found.meta != meta:
-        if len(_LOADED) >= MOST_SWEPT:
-            for gone in [k for k, each in _LOADED.items() if each.reference.expired()]:
-                del _LOADED[gone]
-        found = _LOADED[key] = _Loading(neff, meta)
+        found = _enter(_Loading(neff, meta), neff)
     return found
+
+
+def loaded(tensor: torch.Tensor, meta: str, neff: Neff) -> None:
+    """Enter the model of a tensor, of which the NEFF has just been written into it."""
+    _enter(_Loading(tensor, meta, LoadedTrace(neff, meta)), tensor)
+
+
+def _enter(model: _Loading, neff: torch.Tensor) -> _Loading:
+    if len(_LOADED) >= MOST_SWEPT:
+        for gone in [k for k, each in _LOADED.items() if each.reference.expired()]:
+            del _LOADED[gone]
+    _LOADED[neff.untyped_storage()._cdata] = model
+    return model
 
 
 def _forward(

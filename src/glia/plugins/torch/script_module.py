@@ -18,7 +18,7 @@ from glia.cc_flags import options_of_flags
 from glia.neff.package import Neff
 from glia.plugins.torch.errors import BadTraceArgument
 from glia.plugins.torch.export import HloForm, export, lower_exported, user_inputs
-from glia.plugins.torch.forward_operator import Description, described, loading
+from glia.plugins.torch.forward_operator import Description, described, loaded
 from glia.plugins.torch.structure import (
     paths,
     result_source,
@@ -130,10 +130,19 @@ class _Holder(torch.nn.Module):  # type: ignore[misc]  # no types of torch
     def __init__(self, neff: Neff, description: Description, tensors: Mapping[str, Any]) -> None:
         super().__init__()
         self.meta = description.text()
-        data = np.frombuffer(bytearray(neff.to_bytes()), np.uint8)
-        self.register_buffer("neff", torch.from_numpy(data))
+        self.register_buffer("neff", _in_a_tensor(neff.pieces()))
         for name, tensor in tensors.items():
             self.register_buffer(name, tensor.detach().clone())
+
+
+def _in_a_tensor(pieces: Sequence[bytes | memoryview]) -> torch.Tensor:
+    """Bytes one after the other."""
+    found = np.empty(sum(map(len, pieces)), np.uint8)
+    place = 0
+    for piece in pieces:
+        found[place : place + len(piece)] = np.frombuffer(piece, np.uint8)
+        place += len(piece)
+    return torch.from_numpy(found)
 
 
 def _script(traced: ExportedFunction, neff: Neff, names: Any, is_random: bool) -> Any:
@@ -160,7 +169,7 @@ def _script(traced: ExportedFunction, neff: Neff, names: Any, is_random: bool) -
         kind = type("NeuronModule", (_Holder,), {})
         module = torch.jit.script(kind(neff, description, held))
         module.define(_source(traced, [*attributes.values()], [*states.values()], names.returned))
-    loading(module.neff, module.meta).finished(module.neff)
+    loaded(module.neff, module.meta, neff)
     return module
 
 

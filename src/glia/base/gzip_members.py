@@ -1,14 +1,19 @@
-"""Decompression of gzip data that cannot fill the host's memory, however it was made."""
+"""Members of gzip files: read within limits on memory, written alike by every version of Python."""
 
 from __future__ import annotations
 
+import struct
 import zlib
+from collections.abc import Iterable, Iterator
 
 GZIP_MAGIC = b"\x1f\x8b"
 GZIP_WBITS = 31  # zlib's number for a gzip member with the largest window
 INFLATION_LIMIT = 100  # times the compressed bytes: far above what weights and programs reach
 INFLATION_FLOOR = 64 << 20  # bytes any file may inflate to
 _PIECE = 1 << 20
+_HEADER = GZIP_MAGIC + b"\x08\0\0\0\0\0\0\xff"  # deflate; no flags, no time, no system
+_LARGEST_BLOCK = 0xFFFF  # bytes of a block that is stored (RFC 1951, 3.2.4)
+_LAST_BLOCK = b"\x01\0\0\xff\xff"  # of no bytes
 
 
 class BadGzip(ValueError):
@@ -53,3 +58,23 @@ def _inflate_member(data: memoryview, position: int, result: bytearray) -> int:
                 "hold that many zeros, give the file uncompressed"
             )
     return position - len(stream.unused_data)
+
+
+def deflated(data: bytes | memoryview, level: int) -> list[bytes]:
+    """A member that holds data in fewer bytes, where they can be."""
+    packed = zlib.compress(data, level, wbits=GZIP_WBITS)
+    return [_HEADER, packed[len(_HEADER) :]]
+
+
+def stored(pieces: Iterable[bytes | memoryview]) -> Iterator[bytes | memoryview]:
+    """A member that holds pieces as they are, which are not copied."""
+    yield _HEADER
+    checksum = length = 0
+    for piece in pieces:
+        checksum = zlib.crc32(piece, checksum)
+        length += len(piece)
+        for start in range(0, len(piece), _LARGEST_BLOCK):
+            block = piece[start : start + _LARGEST_BLOCK]
+            yield struct.pack("<BHH", 0, len(block), len(block) ^ 0xFFFF)
+            yield block
+    yield _LAST_BLOCK + struct.pack("<II", checksum, length & 0xFFFFFFFF)

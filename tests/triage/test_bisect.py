@@ -15,13 +15,14 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+import glia.graph.expand.small_floats as small_floats_module
 import glia.graph.passes.simplify as simplify_module
 import glia.machine.emit.lower as emit_module
 import glia.machine.passes.insert_semaphores as semaphores_module
 import glia.machine.passes.place as place_module
 import glia.machine.passes.schedule as schedule_module
 import glia.tile.expand.expand_scalars as scalars_module
-from glia.base.dtype import F32
+from glia.base.dtype import F8E4M3FN, F32
 from glia.base.errors import InternalError
 from glia.cli.glia import main
 from glia.compiler import PassResult, run_pipeline
@@ -35,6 +36,7 @@ from glia.isa.instructions.dma import DmaCopy
 from glia.isa.instructions.scalar import Activation
 from glia.kernels.softmax import softmax
 from glia.machine.ir import Program
+from glia.machine.ordering.moved_bits import MovedBits
 from glia.nki.names.targets import tracing_for
 from glia.options import CompileOptions
 from glia.pipeline import PIPELINE
@@ -150,6 +152,48 @@ def test_a_transpose_that_spreads_nans_is_named_on_trn1(monkeypatch: pytest.Monk
     assert found.place and found.place.instruction.startswith("nc_transpose(")
     assert found.place.nest == "reduce.0" and "test_bisect.py" in found.place.source
     assert _bisect(data, "trn2").first is None, "later generations move bits"
+
+
+@pytest.mark.parametrize("target", ["trn1", "trn2", "trn3"])
+def test_a_copy_that_quiets_nans_is_named(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def turned(x: Any) -> Any:
+        floats = jax.lax.bitcast_convert_type(x, jnp.bfloat16)
+        both = jnp.concatenate([floats[:, ::-1], floats], 1)
+        return jax.lax.bitcast_convert_type(both, jnp.int16)
+
+    data = _hlo(turned, np.zeros((132, 65), np.int16))
+    assert _bisect(data, target).first is None
+    monkeypatch.setattr(MovedBits, "__contains__", lambda *_: False)
+    found = _bisect(data, target)
+    assert found.first and (found.first.name, found.first.level) == ("schedule", "machine")
+    assert found.place and "copy" in found.place.instruction
+    assert "test_bisect.py" in found.place.source
+
+
+@pytest.mark.parametrize("target", ["trn1", "trn2"])
+def test_a_wrong_format_of_small_floats_is_named(
+    target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def widened(x: Any, y: Any) -> Any:
+        return (x.astype(np.float32) + y).astype(jnp.float8_e4m3fn)
+
+    data = _hlo(widened, np.zeros((8, 16), jnp.float8_e4m3fn), np.zeros((8, 16), np.float32))
+    assert _bisect(data, target).first is None
+    other = small_floats_module._Format(mantissa=3, bias=8, largest=240, nan=0x7F)
+    monkeypatch.setitem(small_floats_module._FORMATS, F8E4M3FN, other)
+    found = _bisect(data, target)
+    assert found.first and (found.first.name, found.first.level) == ("expand_small_floats", "graph")
+    assert found.place and "test_bisect.py" in found.place.source
+
+
+def test_integers_that_are_cut_to_32_bits_are_named() -> None:
+    with jax.enable_x64(True):
+        graph = import_hlo(_hlo(lambda x: x * x + 1, np.zeros((8, 16), np.int64)))
+    large = [np.full((8, 16), 2**33 + 5, np.int64)]
+    for native, first in (("default", None), ("disabled", "narrow_integers")):
+        options = CompileOptions(auto_cast="none", native_int64=native)
+        found = bisect(graph, large, options)
+        assert (found.first.name if found.first else None) == first
 
 
 def test_a_clobbered_tile_is_named_by_the_instruction_that_read_it(

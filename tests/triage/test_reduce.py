@@ -15,7 +15,10 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+import glia
+import glia.machine.emit.fitting as fitting
 import glia.machine.emit.lower as emit_module
+from glia.base.errors import InternalError
 from glia.cli.glia import main
 from glia.compiler import run_pipeline
 from glia.frontend.errors import NotAnHloModule
@@ -29,6 +32,7 @@ from glia.triage.bisect import bisect
 from glia.triage.errors import NotReproduced
 from glia.triage.shrink import Shrinking, reduce_module
 from support.clean_programs import plant, plant_inexact_transpose
+from support.corpus import BY_NAME, hlo_bytes
 
 WEIGHTS = np.random.default_rng(0).standard_normal((64, 64), np.float32)
 
@@ -142,6 +146,28 @@ def test_a_transpose_that_spreads_nans_stays_on_trn1(monkeypatch: pytest.MonkeyP
     found = reduce_module(data, departs)
     assert departs(found.module) and found.instructions < import_count(data)
     assert "tanh" not in _functions(found.module)
+
+
+def test_a_scatter_that_no_schedule_fits_is_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = fitting._attempt
+
+    def failing(context: Any, nest: Any, plan: Any) -> None:
+        if nest.name.startswith("scatter"):
+            raise InternalError(f"its operands do not line up with {nest.name}")
+        real(context, nest, plan)
+
+    def fails(data: bytes) -> bool:
+        try:
+            glia.compile(data)
+        except InternalError as found:
+            return "do not line up with scatter" in str(found)
+        return False
+
+    data = hlo_bytes(BY_NAME["graph_attention"])
+    assert not fails(data)
+    monkeypatch.setattr(fitting, "_attempt", failing)
+    found = reduce_module(data, fails)
+    assert fails(found.module) and found.instructions <= import_count(data) // 4
 
 
 def test_a_failing_importer_can_be_what_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,6 +25,7 @@ from glia.frontend.errors import FrameworkMissing, NotAModel
 from glia.kernels.softmax import softmax
 from glia.options import BadOption, UnknownOption
 from glia.plugins.jax import on_device
+from glia.plugins.jax.errors import NotAFunction
 from support.corpus import PROGRAMS, hlo_bytes
 
 MATMUL = next(program for program in PROGRAMS if program.name == "matmul")
@@ -256,6 +257,11 @@ def test_what_is_no_model_is_named_with_its_cure(module: Any, named: str) -> Non
         glia.compile(module)
     assert named in str(caught.value)
     assert "glia.compile cannot take" in str(caught.value)
+
+
+def test_on_device_of_no_function_is_named_with_its_cure() -> None:
+    with pytest.raises(NotAFunction, match="takes a function of JAX, not a value of type int"):
+        on_device(3)  # type: ignore[arg-type]
 
 
 def test_a_missing_jax_is_named_with_its_cure(monkeypatch: pytest.MonkeyPatch) -> None:

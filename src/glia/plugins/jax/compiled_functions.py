@@ -16,6 +16,7 @@ from glia.cc_flags import resolve_options
 from glia.frontend.errors import FrameworkMissing
 from glia.neff.package import Neff
 from glia.nki.names.targets import tracing_for
+from glia.plugins.jax.errors import NotAFunction
 from glia.profile.report import Profile
 from glia.runtime.model import Model
 
@@ -127,10 +128,12 @@ def on_device(
 
     `static_argnums` and `static_argnames` mean what they mean to `jax.jit`; all other options are
     those of `glia.compile`, with its defaults. Returns an `OnDevice`, or without a function a
-    decorator that makes one.
+    decorator that makes one. Raises NotAFunction for anything else.
     """
     if function is None:
         return functools.partial(on_device, target=target, **options)
+    if not callable(function):
+        raise NotAFunction(given=type(function).__name__)
     return OnDevice(function, target, options)
 
 

@@ -13,12 +13,14 @@ OPTIMUM_BIN := .venv-optimum/bin
 OPTIMUM_READY := .venv-optimum/.ready
 TORCH_XLA_BIN := .venv-torch-xla/bin
 TORCH_XLA_READY := .venv-torch-xla/.ready
+# Other versions of Python, which `nightly-versions` looks for on the path
+OTHER_VERSIONS := 3.11 3.12 3.13
 
 # The executor multiplies one instruction's tiles at a time; more threads only wait for each other.
 export OPENBLAS_NUM_THREADS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-torch nightly-torch test-mpi nightly-optimum nightly-torch-xla test-tensorflow test-mxnet nightly calibrate bench pages lint types clean
+.PHONY: help demo test test-torch nightly-torch test-mpi nightly-optimum nightly-torch-xla nightly-versions test-tensorflow test-mxnet nightly calibrate bench pages lint types clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1 /p' Makefile | awk '{ n = $$1; $$1 = ""; printf "make %-17s %s\n", n, $$0 }'
@@ -41,6 +43,18 @@ nightly-optimum: $(OPTIMUM_READY)  ## the tests with optimum-neuron, in an envir
 
 nightly-torch-xla: $(TORCH_XLA_READY)  ## the tests with torch_xla, in an environment of their own (6 GB)
 	$(TORCH_XLA_BIN)/python -m pytest tests/with_torch_xla
+
+nightly-versions: $(READY)  ## that every version of Python on the path makes the same NEFFs
+	@for version in $(OTHER_VERSIONS); do \
+		python$$version -c "" 2>/dev/null || { echo "python$$version is not on the path"; continue; }; \
+		test -e .venv-versions/$$version/.ready || { \
+			python$$version -m venv .venv-versions/$$version && \
+			.venv-versions/$$version/bin/python -m pip install --quiet --disable-pip-version-check \
+				--constraint requirements.lock click llvmlite ml_dtypes numpy protobuf rich threadpoolctl && \
+			touch .venv-versions/$$version/.ready; } || exit 1; \
+	done
+	PATH="$$(for version in $(OTHER_VERSIONS); do printf '%s:' "$(CURDIR)/.venv-versions/$$version/bin"; done)$$PATH" \
+		$(BIN)/python -m pytest -m nightly tests/neff/test_same_bytes.py
 
 test-tensorflow: $(TENSORFLOW_READY)  ## the tests with TensorFlow, in an environment of their own
 	$(TENSORFLOW_BIN)/python -m pytest --numprocesses auto --dist worksteal tests/with_tensorflow
@@ -72,7 +86,7 @@ types: $(READY)  ## what mypy says of src/ and dropin/, in strict mode
 	$(BIN)/mypy
 
 clean:  ## remove everything the other targets made
-	rm -rf $(VENV) .venv-torch .venv-tensorflow .venv-mxnet .venv-optimum .venv-torch-xla demo-out .pytest_cache .ruff_cache .mypy_cache .hypothesis build dist
+	rm -rf $(VENV) .venv-torch .venv-tensorflow .venv-mxnet .venv-optimum .venv-torch-xla .venv-versions demo-out .pytest_cache .ruff_cache .mypy_cache .hypothesis build dist
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(READY): requirements.lock pyproject.toml dropin/pyproject.toml

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import glia
@@ -269,3 +270,16 @@ def test_what_is_not_listed_is_refused(opcode: str) -> None:
     assert not set(operator_names(opcode)) & set(operators())
     with pytest.raises(CompileError, match="NCC_EVRF001"):
         glia.compile(program_of(opcode))
+
+
+@pytest.mark.parametrize("opcode", ["partition-id", "replica-id"])
+@pytest.mark.parametrize("target", ["trn1", "trn2", "trn3"])
+def test_numbers_of_ranks_are_no_inputs(opcode: str, target: str) -> None:
+    alone = glia.load(glia.compile(program_of(opcode), target=target))
+    assert not alone.inputs and alone()[0] == 0
+    body = f"x = u32[4] parameter(0)\n i = u32[] {opcode}()\n"
+    body += " b = u32[4] broadcast(i), dimensions={}\n ROOT y = u32[4] add(x, b)"
+    added = glia.load(glia.compile(entry(body), target=target))
+    x = np.arange(4, dtype=np.uint32)
+    assert len(added.inputs) == 1
+    np.testing.assert_array_equal(added(x)[0], x)

@@ -12,9 +12,11 @@ import pytest
 from jax import lax
 
 import glia
+from glia.arch.instances import get_target
 from glia.compiler import run_pipeline
 from glia.frontend.hlo import import_hlo
-from glia.isa.operand import Memory
+from glia.isa.instructions.dma import DmaCopy
+from glia.isa.operand import Memory, usable_bytes_per_partition
 from glia.machine.ir import Program
 from glia.machine.passes.on_chip_space import OnChipMemoryFull
 from glia.options import CompileOptions
@@ -177,3 +179,19 @@ def test_rows_longer_than_sbuf_are_swept_in_pieces() -> None:
     data = softmax.lower(x).compiler_ir("hlo").as_serialized_hlo_module_proto()
     (found,) = glia.load(glia.compile(data, verify=True))(x)
     np.testing.assert_allclose(found, np.asarray(softmax(x)), 1e-5, 1e-9)
+
+
+@pytest.mark.parametrize("target", ["trn1", "trn2", "trn3"])
+def test_products_whose_terms_sbuf_does_not_hold_are_added_up_in_parts(target: str) -> None:
+    generator = np.random.default_rng(0)
+    x = generator.standard_normal((64, 70_000), np.float32)
+    w = generator.standard_normal((70_000, 256), np.float32)
+    neff = glia.compile(jax.jit(lambda x, w: jax.nn.relu(x @ w)).lower(x, w), target=target)
+    arch = get_target(target).arch
+    assert w.nbytes > 128 * usable_bytes_per_partition(Memory.SBUF, arch)
+    loads = [each for each in neff.program.instructions() if isinstance(each, DmaCopy)]
+    parts = [p.tile for each in loads for p in each.written_patterns() if p.memory is Memory.SBUF]
+    assert parts and all(each.bytes < w.nbytes // 4 for each in parts)
+    wanted = np.maximum(x.astype(np.float64) @ w, 0)
+    (found,) = glia.load(neff)(x, w)
+    assert np.linalg.norm(found - wanted) <= 1e-5 * np.linalg.norm(wanted)

@@ -90,6 +90,14 @@ def test_resnet_of_eight_images_fits(target: str) -> None:
     assert np.linalg.norm(found.astype(np.float32) - wanted) <= 0.05 * np.linalg.norm(wanted)
 
 
+@pytest.mark.nightly
+@pytest.mark.parametrize("target", ["trn1", "trn2", "trn3"])
+def test_bert_of_eight_sequences_fits_at_the_highest_level(target: str) -> None:
+    forward, tokens = load_report("networks").bert(tokens=384, batch=8)
+    neff = glia.compile(jax.jit(forward).lower(tokens), target=target, optlevel=3)
+    assert max(each["optlevel"] for each in neff.report["level"]["alternatives"]) == 3
+
+
 LARGEST_RUN = 3e11  # floating-point operations, that the host does in seconds
 
 

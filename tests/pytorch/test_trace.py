@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import torch_neuronx
+from glia import compiler
 from glia.frontend.errors import UnsupportedOperator
 from glia.neff.package import Neff
 from glia.plugins.torch.errors import (
@@ -246,3 +247,26 @@ def test_options_that_do_not_exist_are_refused() -> None:
         torch_neuronx.trace(model(), X, compiler_args="--tarket trn1")
     with pytest.raises(BadTraceArgument):
         torch_neuronx.trace(model(), X, cpu_backend=True)
+
+
+def test_what_was_compiled_before_is_read_from_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled: list[Any] = []
+    real = compiler.compile_graph
+
+    def counted(graph: Any, *rest: Any) -> Any:
+        compiled.append(graph)
+        return real(graph, *rest)
+
+    monkeypatch.setattr(compiler, "compile_graph", counted)
+    monkeypatch.setenv("NEURON_COMPILE_CACHE_URL", str(tmp_path))
+    module, x = torch.nn.Linear(200, 100), torch.ones(2, 200)  # weights of more than 64 KiB
+    for _ in range(2):
+        close(torch_neuronx.trace(module, x)(x), module(x).detach())
+    assert len(compiled) == len(list(tmp_path.glob("neuronxcc-*/MODULE_*"))) == 1
+    for _ in range(2):
+        torch._dynamo.reset()
+        with torch.no_grad():
+            close(torch.compile(module, backend="neuron")(x), module(x))
+    assert len(compiled) == len(list(tmp_path.glob("neuronxcc-*/MODULE_*"))) == 2

@@ -18,9 +18,8 @@ from support.size_walk.limits import limits, long_limits
 
 LARGEST = 600  # of the nightly walk
 SHARE = 4  # one in so many sizes around limits is tried each time for a kind, all in a night
-MOST_SQUARE = 11  # sizes around limits at which such programs are tried each time
 LEVELS = (1, 2, 3)
-# Sizes in which programs grow with the square or worse of the extent: steps of a sort, or scores
+# Programs that grow with the square or worse of the extent: steps of a sort, or scores
 SQUARE = frozenset(("sort", "sort_rows", "top_k", "argmax", "attention", "reduce_all"))
 
 Case = tuple[str, str, int, int]  # kind, target, extent, optimisation level
@@ -30,7 +29,6 @@ def cases_at_limits(kind: str, share: int = 1) -> Iterator[Case]:
     """A kind at sizes around limits, one of `share`; targets and levels take turns."""
     first = tuple(KINDS).index(kind)
     sizes = limits(get_target("trn2").arch)
-    sizes = sizes[:MOST_SQUARE] if kind in SQUARE else sizes
     for number, extent in enumerate(sizes[first % share :: share], first // share):
         target = COMPILED_TARGETS[number % len(COMPILED_TARGETS)]
         yield kind, target, extent, LEVELS[number % len(LEVELS)]
@@ -38,9 +36,9 @@ def cases_at_limits(kind: str, share: int = 1) -> Iterator[Case]:
 
 def walk(day: int, kind: str) -> Iterator[Case]:
     """A kind at every size up to the largest, each on one target; in five days on all targets."""
-    for extent in range(1, 1 + (LARGEST // 2 if kind in SQUARE else LARGEST)):
+    for extent in range(1, 1 + LARGEST):
         target = COMPILED_TARGETS[(day + extent) % len(COMPILED_TARGETS)]
-        yield kind, target, extent, 2 if kind in SQUARE else LEVELS[extent % len(LEVELS)]
+        yield kind, target, extent, LEVELS[extent % len(LEVELS)]
 
 
 def check(case: Case, *, is_run: bool) -> None:
@@ -82,8 +80,9 @@ def test_all_kinds_together_meet_every_limit_on_every_target() -> None:
     every = [case for kind in KINDS for case in cases_at_limits(kind, SHARE)]
     sizes = {(target, extent) for _, target, extent, _ in every}
     assert sizes == {(t, n) for t in COMPILED_TARGETS for n in limits(get_target(t).arch)}
-    week = {case[:3] for day in range(len(COMPILED_TARGETS)) for case in walk(day, "gather")}
-    assert len(week) == LARGEST * len(COMPILED_TARGETS)
+    for kind in KINDS:
+        week = {case[:3] for day in range(len(COMPILED_TARGETS)) for case in walk(day, kind)}
+        assert len(week) == LARGEST * len(COMPILED_TARGETS)
 
 
 @pytest.mark.nightly

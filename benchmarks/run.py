@@ -25,7 +25,10 @@ MODELS = ("digits", "bert", "resnet50")
 TARGETS = ("trn1", "trn2")
 OPTLEVELS = ("1", "2", "3")
 CASTS = ("none", "bf16")
-TABLES = ("kernel_table", "nki_speed", "machine_timing", "machine", "scratchpad", "imports")
+TABLES = (
+    "kernel_table", "nki_speed", "machine_timing", "machine", "scratchpad", "imports",
+    "model_types", "parallel_jobs",
+)  # fmt: skip
 EXECUTED = ("trn2", "2")  # what is run as well as timed
 LONGEST_SECONDS = 900
 # The executor multiplies one instruction's tiles at a time; more threads only wait for each other.

@@ -109,14 +109,21 @@ def _check_that_floats_keep_their_bits(
     small = generator.integers(-100, 0, shape).astype(f"i{word.itemsize}").view(word)
     random = generator.integers(0, 2 ** (8 * word.itemsize), shape, word)
     x = np.where(generator.random(shape) < 0.5, small, random)
+    one = word.type(1)
     for name, move in moves.items():
 
         def moved(x: Any, move: Callable[[Any], Any] = move) -> Any:
             floats = lax.bitcast_convert_type(x, jnp.dtype(dtype))
             return lax.bitcast_convert_type(move(floats), word)
 
-        expected = np.asarray(jax.jit(move)(x))
-        np.testing.assert_array_equal(on_device(moved, target, x), expected, f"{name} of {dtype}")
+        for made, function, wanted in (
+            ("inputs", moved, lambda x, move=move: move(x)),
+            ("sums", lambda x, moved=moved: moved(x + one) + one,
+             lambda x, move=move: move(x + one) + one),
+        ):  # fmt: skip
+            expected = np.asarray(jax.jit(wanted)(x))
+            found = on_device(function, target, x)
+            np.testing.assert_array_equal(found, expected, f"{name} of {dtype}, {made}")
 
 
 @pytest.mark.parametrize("target", ["trn1", "trn2", "trn3"])

@@ -1,8 +1,8 @@
 """Copies of floats whose bits show: those that only engines which keep every bit may run.
 
 The Scalar Engine copies through float32, which makes a signalling NaN quiet. Small negative
-integers that are read as floats are such patterns. What arithmetic has made never is one, and
-where only arithmetic reads a copy no result differs: those may run anywhere.
+integers that are read as floats are such patterns. What arithmetic on floats has made is a number
+or any NaN, and where only such arithmetic reads a copy no result differs: those may run anywhere.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from glia.machine.ir import Program, walk
 class MovedBits:
     """Which copies of a program show bits that may be any, by the tiles that they copy.
 
-    Bits may be any in inputs, constants, and tiles that are written in another dtype than their
-    own; they show in outputs, and where a tile is read in another. Both pass through what moves.
+    Bits may be any in inputs, in constants, and in tiles that are read or written in another dtype
+    than their own; they show in outputs and in such tiles. Both pass through what moves.
     """
 
     def __init__(self, program: Program) -> None:
@@ -31,8 +31,9 @@ class MovedBits:
         shown = {binding.tile.name for binding in program.outputs}
         for instruction in walk(program.body):
             read, written = [*instruction.read_patterns()], [*instruction.written_patterns()]
-            shown |= {p.tile.name for p in read if p.dtype is not p.tile.dtype}
-            arbitrary |= {p.tile.name for p in written if p.dtype is not p.tile.dtype}
+            views = {p.tile.name for p in (*read, *written) if p.dtype is not p.tile.dtype}
+            arbitrary |= views
+            shown |= views
             if _may_move_bits(instruction):
                 self._add(read, written)
         self._arbitrary = _reached(arbitrary, self._to)

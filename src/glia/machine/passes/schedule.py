@@ -171,7 +171,10 @@ class Scheduler:
     def body(self, program: Program) -> tuple[Statement, ...]:
         """The body of a program with every straight-line run scheduled."""
         self.moved_bits = MovedBits(program)
-        return self.block(program.body)
+        try:
+            return self.block(program.body)
+        finally:
+            self.moved_bits = ()
 
     def block(self, body: tuple[Statement, ...]) -> tuple[Statement, ...]:
         """The block with every straight-line run scheduled."""

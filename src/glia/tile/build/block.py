@@ -31,7 +31,7 @@ class BufferNames:
 
     def __init__(self, *, accumulates_in_float32: bool = True, ranks: int = 0) -> None:
         self.accumulates_in_float32 = accumulates_in_float32
-        self.has_narrow_reductions = False  # which accumulate in 16 bits
+        self.has_narrow_reductions = False  # sums and products that accumulate in 16 bits
         self.has_wide_contractions = False  # of 16-bit floats, which accumulate in float32
         self.ranks = ranks
         self.buffers: dict[str, Buffer] = {}

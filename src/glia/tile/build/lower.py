@@ -93,7 +93,7 @@ def _accumulation_notes(names: BufferNames) -> tuple[str, ...]:
     if names.has_wide_contractions:
         return (f"{option}: contractions of 16-bit floats accumulate in float32, as PSUM does",)
     if not names.has_narrow_reductions:
-        return (f"{option}: no effect, the model has no reductions of 16-bit floats",)
+        return (f"{option}: no effect, the model has no sums or products that it changes",)
     return ()
 
 

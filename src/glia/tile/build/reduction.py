@@ -194,8 +194,9 @@ class _MonoidReductionValue(ReductionValue):
         super().__init__(block, node)
         if self.dtype.is_float and not block.names.accumulates_in_float32:
             self.accumulator = self.dtype
-            block.names.has_narrow_reductions |= self.dtype.bits == 16
         self.function = monoid_of(node.body, node)
+        if self.accumulator.bits == 16 and self.function in ("add", "multiply"):
+            block.names.has_narrow_reductions = True
         self.x, self.start = x, start
         if start.is_costly:
             start.materialise_work()

@@ -248,6 +248,52 @@ def test_damaged_modules_are_read_alike_with_payloads_apart(
     assert len(outcomes) > 3
 
 
+def test_a_number_that_a_file_has_itself_is_no_payload() -> None:
+    array = np.arange(_LARGE, dtype=np.float32)
+    message = module(_written(array, array[:2]))
+    first, second, _ = message.computations[0].instructions
+    second.literal.CopyFrom(first.literal)
+    second.literal.f32s[:] = [b""]
+    second.literal.payload_number = 1
+    with pytest.raises(BadLiteral, match="holds 0 bytes"):
+        hlo.import_hlo(message.SerializeToString())
+
+
+def test_a_literal_that_occurs_twice_is_merged() -> None:
+    array = np.arange(_LARGE, dtype=np.float32)
+    message = module(_written(array))
+    computation = message.computations.pop()
+    root = computation.instructions[1].SerializeToString()
+    half = messages()["Literal"](f32s=[array[:10].tobytes()]).SerializeToString()
+    computation.instructions[0].literal.f32s[0] = array[10:].tobytes()
+    constant = computation.instructions[0].SerializeToString()
+    twice = b"\x42" + bytes([len(half)]) + half + constant
+    del computation.instructions[:]
+    rest = computation.SerializeToString()
+    body = b"".join(b"\x12" + _varint(len(each)) + each for each in (twice, root)) + rest
+    data = message.SerializeToString() + b"\x1a" + _varint(len(body)) + body
+    (found,) = _constants(data)
+    np.testing.assert_array_equal(found, array)
+
+
+def test_a_file_of_nothing_but_fields_costs_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[int] = []
+    real = payloads._read_varint
+
+    def counted(data: memoryview, position: int, end: int) -> tuple[int, int]:
+        looked.append(position)
+        return real(data, position, end)
+
+    monkeypatch.setattr(payloads, "_read_varint", counted)
+    monkeypatch.setattr(payloads, "MOST_FIELDS", 1000)
+    message = adding_module()
+    message.computations[0].instructions.add(
+        opcode="constant", literal=messages()["Literal"](f32s=[b""] * 100_000)
+    )
+    data = message.SerializeToString()
+    assert split_payloads(data, "Module") == (data, ()) and len(looked) < 4000
+
+
 @pytest.mark.parametrize("number", [0, 2, 2**40])
 def test_a_number_without_a_payload_means_nothing(number: int) -> None:
     message = module(_written(np.arange(3, dtype=np.float32)))

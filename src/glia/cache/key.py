@@ -43,7 +43,7 @@ class CacheKey:
 class CanonicalHlo:
     """A serialized module without source locations and what the compiler does not read.
 
-    Of equal modules it is equal. `payloads` are those of its large constants, apart from it.
+    `payloads` are those of its large constants, apart from it.
     """
 
     message: bytes
@@ -52,10 +52,8 @@ class CanonicalHlo:
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the module in hexadecimal digits."""
-        found = hashlib.sha256(self.message)
-        for each in self.payloads:
-            found.update(hashlib.sha256(each).digest())
-        return found.hexdigest()
+        parts = (self.message, *self.payloads)
+        return hashlib.sha256(b"".join(hashlib.sha256(p).digest() for p in parts)).hexdigest()
 
     def pieces(self) -> list[Bytes]:
         """The bytes of the module, of which the payloads are not copied."""

@@ -8,7 +8,7 @@ that weights are never turned into Python numbers. `payload_number` is of `paylo
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -190,9 +190,27 @@ def _parsed(
             reasons.append(str(error))
             continue
         module = message if kind == "Module" else message.hlo_module
-        if _is_module(module):
-            return ParsedModule(module, payloads)
+        if not _is_module(module):
+            continue
+        if payloads and [*_payload_numbers(module)] != [*range(1, len(payloads) + 1)]:
+            return _parsed(data, lambda found, _: (found, ()))  # some are not ours
+        return ParsedModule(module, payloads)
     raise NotAnHloModule(reason=_diagnose(data, reasons))
+
+
+def _payload_numbers(module: Any) -> Iterator[int]:
+    """The numbers of payloads that the literals of a module have, in order."""
+    for computation in module.computations:
+        for instruction in computation.instructions:
+            if instruction.HasField("literal"):
+                yield from _numbers_in(instruction.literal)
+
+
+def _numbers_in(literal: Any) -> Iterator[int]:
+    if literal.payload_number:
+        yield literal.payload_number
+    for element in literal.tuple_literals:
+        yield from _numbers_in(element)
 
 
 def message_text(message: Any) -> str:

@@ -8,10 +8,13 @@ ones of them.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 APART_BYTES = 1 << 16  # the smallest payload that is kept apart
+MOST_FIELDS = 1 << 21  # that are looked at: files can be made of nothing but them
+MOST_OF_LITERAL = 64  # of a literal with one payload, which has few
 NUMBER_FIELD = 2**29 - 1  # of a literal: one more than its payload's number; protobuf's last
 
 Bytes = bytes | memoryview
@@ -36,16 +39,17 @@ _INSIDE = {
 def split_payloads(data: Bytes, message: str) -> tuple[bytes, tuple[memoryview, ...]]:
     """A serialized Module or Hlo without its large payloads, and these, which stay where they are.
 
-    What is no message is returned as it is, for protobuf to say so.
+    What protobuf would not write so is returned as it is, for protobuf to read or refuse.
     """
     view = memoryview(data)
     payloads: list[memoryview] = []
+    left = itertools.repeat(None, MOST_FIELDS)
 
     def change(literal: _Message) -> _Pieces | None:
         return _without_payload(literal, payloads)
 
     try:
-        whole = _Message(view, 0, len(view), message)
+        whole = _Message(view, 0, len(view), message, left)
         pieces = _rewritten(whole, change, lambda each: each.end - each.start >= APART_BYTES)
     except _NotAMessage:
         return bytes(data), ()
@@ -64,25 +68,26 @@ def with_payloads(module: bytes, payloads: Sequence[Bytes]) -> _Pieces:
     def change(literal: _Message) -> _Pieces | None:
         return _with_payload(literal, payloads)
 
-    whole = _Message(memoryview(module), 0, len(module), "Module")
+    whole = _Message(memoryview(module), 0, len(module), "Module", itertools.repeat(None))
     return _rewritten(whole, change, has_number)
 
 
 class _NotAMessage(Exception):
-    """Bytes that are not fields of a message."""
+    """Bytes that are not fields as protobuf writes them, or more of them than are looked at."""
 
 
 @dataclass(frozen=True)
 class _Message:
-    """A message of a kind, and where it lies."""
+    """A message of a kind, and where it lies; `left` gives a value for each field to look at."""
 
     data: memoryview
     start: int
     end: int
     kind: str
+    left: Iterator[None]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class _Field:
     """A field of a message: where it starts, and where its value does and ends."""
 
@@ -97,6 +102,11 @@ class _Field:
         """Whether a literal's field may hold its elements."""
         return self.wire_type == _DELIMITED and self.number not in (_SHAPE, _TUPLE_LITERALS)
 
+    @property
+    def bytes(self) -> int:
+        """How long its value is."""
+        return self.end - self.value
+
 
 def _rewritten(
     message: _Message,
@@ -110,10 +120,14 @@ def _rewritten(
     data, kept = message.data, message.start
     number, kind = _INSIDE[message.kind]
     pieces: _Pieces = []
+    seen = 0
     for field in _fields(message):
         if (field.number, field.wire_type) != (number, _DELIMITED) or depth == _DEEPEST:
             continue
-        inner = _Message(data, field.value, field.end, kind)
+        seen += 1
+        if kind == "Literal" and message.kind == "Instruction" and seen > 1:
+            raise _NotAMessage  # protobuf merges them
+        inner = _Message(data, field.value, field.end, kind, message.left)
         if is_changed(inner):
             changed = _rewritten(inner, change, is_changed, depth + 1)
             pieces += [data[kept : field.start], *_delimited(number, changed)]
@@ -123,9 +137,9 @@ def _rewritten(
 
 def _without_payload(literal: _Message, payloads: list[memoryview]) -> _Pieces | None:
     """A literal without its only payload, which is entered; None for one whose payloads stay."""
-    fields = [each for each in _fields(literal) if each.number != NUMBER_FIELD]
+    fields = [*itertools.islice(_fields(literal), MOST_OF_LITERAL)]
     found = [each for each in fields if each.is_payload]
-    if len(found) != 1 or found[0].end - found[0].value < APART_BYTES:
+    if len(found) != 1 or found[0].bytes < APART_BYTES or len(fields) == MOST_OF_LITERAL:
         return None
     (payload,) = found
     payloads.append(literal.data[payload.value : payload.end])
@@ -150,7 +164,7 @@ def _with_payload(literal: _Message, payloads: Sequence[Bytes]) -> _Pieces | Non
     payload = payloads[numbers[0] - 1]
     pieces: _Pieces = []
     for each in fields:
-        if each.is_payload:
+        if each.is_payload and not each.bytes:
             pieces += _delimited(each.number, [payload])
         elif each.number != NUMBER_FIELD:
             pieces.append(literal.data[each.start : each.end])
@@ -162,6 +176,8 @@ def _fields(message: _Message) -> Iterator[_Field]:
     data, position, end = message.data, message.start, message.end
     while position < end:
         start = position
+        if next(message.left, _NotAMessage) is _NotAMessage:
+            raise _NotAMessage
         tag, position = _read_varint(data, position, end)
         value, wire_type = position, tag & 7
         if wire_type == _DELIMITED:
@@ -186,6 +202,8 @@ def _read_varint(data: memoryview, position: int, end: int) -> tuple[int, int]:
         position += 1
         value |= (byte & 127) << shift
         if byte < 128:
+            if not byte and shift:
+                break  # protobuf writes no more bytes than it takes
             return value, position
         shift += 7
     raise _NotAMessage

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from glia.base.dtype import (
+    BF16,
+    DTYPES,
     F4E2M1FN,
     F8E3M4,
     F8E4M3,
@@ -15,6 +17,7 @@ from glia.base.dtype import (
     F8E5M2,
     F8E5M2FNUZ,
     F8E8M0FNU,
+    F16,
     F32,
     U8,
     U32,
@@ -98,6 +101,26 @@ def program(dtype: DType) -> tuple[Graph, list[np.ndarray]]:
     if dtype.bits == 8:
         results += (Bitcast(x, U8), Bitcast(Bitcast(x, U8), dtype))
     return Graph("small_floats", parameters, results), arrays
+
+
+@pytest.mark.parametrize("target", CORES)
+@pytest.mark.parametrize("dtype", (*FORMATS, F16, BF16, F32), ids=str)
+def test_every_value_becomes_every_integer(dtype: DType, target: str) -> None:
+    if dtype in FORMATS:
+        values = every_value(dtype)
+    else:
+        with np.errstate(over="ignore"):
+            values = near_every_value(F8E5M2).astype(dtype.numpy)
+    x = Parameter(0, TensorType(dtype, values.shape), "x")
+    integers = [each for each in DTYPES.values() if each.is_integer]
+    graph = Graph("integers", (x,), tuple(Convert(x, each) for each in integers))
+    neff = compile_graph(graph, CompileOptions(target=target, auto_cast="none"))
+    with np.errstate(all="ignore"):
+        wanted = evaluate(graph, [values])
+    for each, found, right in zip(integers, load(neff)(values), wanted, strict=True):
+        np.testing.assert_array_equal(
+            found.astype(np.int64), np.asarray(right).astype(np.int64), f"{dtype} to {each}"
+        )
 
 
 @pytest.mark.parametrize("target", CORES)

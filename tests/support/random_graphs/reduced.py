@@ -170,4 +170,11 @@ graph "main" (%0 : s32[96] "x") {
   return %2
 }
 """,
+    "conversion to nibbles from a float that lacks their limits": """
+graph "main" (%0 : f8e5m2[5,16] "x") {
+  %1 = convert x=%0 to=u4 : u4[5,16]
+  %2 = convert x=%0 to=s2 : s2[5,16]
+  return %1, %2
+}
+""",
 }

@@ -91,17 +91,17 @@ def _apply_to_bits(function: str, operands: Sequence[Node], narrow: DType) -> No
 
 
 def _convert(node: Convert, operands: Sequence[Node], dtypes: Mapping[DType, DType]) -> Node | None:
-    """To a narrow type integers wrap and floats saturate."""
+    """To a narrow type integers wrap and floats saturate, as bytes do: a float may lack a limit."""
     if node.to not in dtypes:
         return None
     (x,) = operands
-    wide = dtypes[node.to]
+    byte = convert(x, dtypes[node.to])
     if not x.dtype.is_float:
-        return _wrap(convert(x, wide), node.to)
+        return _wrap(byte, node.to)
     limits = integer_limits(node.to.numpy)
-    low, high = int(limits.min), int(limits.max)
-    inside = apply("clamp", splat_like(low, x), x, splat_like(high, x))
-    return convert(inside, wide)
+    return apply(
+        "clamp", splat_like(int(limits.min), byte), byte, splat_like(int(limits.max), byte)
+    )
 
 
 def _bitcast(node: Bitcast, operands: Sequence[Node], dtypes: Mapping[DType, DType]) -> Node | None:

@@ -95,7 +95,8 @@ def schedule_keeping_engines(
     `is_generous` lets runs that hold much of a memory hold more, which may not fit.
 
     Accesses to tiles whose addresses overlap keep their order. An instruction that `may_move`
-    accepts, none by default, may change to an engine that gives the same bits.
+    accepts, none by default, may change to an engine that gives the same values: where a kernel
+    leaves the engine of a copy open, it may be the one that makes signalling NaNs quiet.
     """
     scheduler = Scheduler(
         get_target(program.target).arch,
@@ -105,7 +106,7 @@ def schedule_keeping_engines(
         placed=program.addresses,
         is_generous=is_generous,
     )
-    return replace(program, body=scheduler.body(program))
+    return replace(program, body=scheduler.block(program.body))
 
 
 def _aliases_by_tile(program: Program) -> dict[str, tuple[str, ...]]:

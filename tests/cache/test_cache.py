@@ -34,6 +34,7 @@ from glia.frontend.hlo_import.payloads import APART_BYTES
 from glia.frontend.registry import read_module_file
 from glia.options import UNRECORDED_OPTIONS, CompileOptions
 from glia.plugins.hlo_module import HloModule
+from support.compilations import watched_compilations
 from support.hlo_text import entry
 
 ADDING = entry("ROOT r = f32[4] add(f32[4] parameter(0), f32[4] parameter(1))")
@@ -50,17 +51,7 @@ def _no_cache_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def compiled(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The graphs that were really compiled."""
-    import glia.compiler as module
-
-    seen: list[Any] = []
-    real = module.compile_graph
-
-    def counted(graph: Any, *rest: Any) -> Any:
-        seen.append(graph)
-        return real(graph, *rest)
-
-    monkeypatch.setattr(module, "compile_graph", counted)
-    return seen
+    return watched_compilations(monkeypatch)
 
 
 def _entries(directory: Path) -> list[Path]:

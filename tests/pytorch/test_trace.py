@@ -12,7 +12,6 @@ import pytest
 import torch
 
 import torch_neuronx
-from glia import compiler
 from glia.frontend.errors import UnsupportedOperator
 from glia.neff.package import Neff
 from glia.plugins.torch.errors import (
@@ -22,6 +21,7 @@ from glia.plugins.torch.errors import (
     WrongTraceInputs,
 )
 from house.source import REPOSITORY
+from support.compilations import watched_compilations
 
 X = torch.randn(2, 8)
 
@@ -252,14 +252,7 @@ def test_options_that_do_not_exist_are_refused() -> None:
 def test_what_was_compiled_before_is_read_from_the_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    compiled: list[Any] = []
-    real = compiler.compile_graph
-
-    def counted(graph: Any, *rest: Any) -> Any:
-        compiled.append(graph)
-        return real(graph, *rest)
-
-    monkeypatch.setattr(compiler, "compile_graph", counted)
+    compiled = watched_compilations(monkeypatch)
     monkeypatch.setenv("NEURON_COMPILE_CACHE_URL", str(tmp_path))
     module, x = torch.nn.Linear(200, 100), torch.ones(2, 200)  # weights of more than 64 KiB
     for _ in range(2):

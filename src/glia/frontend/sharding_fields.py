@@ -79,18 +79,19 @@ def _sharding_tuple(elements: list[bytes]) -> bytes:
 
 def _message(field: int, content: bytes) -> bytes:
     """A field that holds a message."""
-    return _varint(field << 3 | 2) + _varint(len(content)) + content
+    return varint(field << 3 | 2) + varint(len(content)) + content
 
 
 def _number(field: int, value: int) -> bytes:
-    return _varint(field << 3) + _varint(value)
+    return varint(field << 3) + varint(value)
 
 
 def _numbers(field: int, values: list[int]) -> bytes:
-    return _message(field, b"".join(map(_varint, values)))
+    return _message(field, b"".join(map(varint, values)))
 
 
-def _varint(number: int) -> bytes:
+def varint(number: int) -> bytes:
+    """A number that is not negative, seven bits to a byte."""
     found = bytearray()
     while number > 127:
         found.append(number & 127 | 128)

@@ -162,7 +162,7 @@ def parse_module(data: bytes) -> Any:
 
     Raises NotAnHloModule when the bytes are neither.
     """
-    return _parsed(data, lambda found, _: (found, ())).proto
+    return _parsed(data, _undivided).proto
 
 
 def parse_module_apart(data: bytes) -> ParsedModule:
@@ -193,9 +193,13 @@ def _parsed(
         if not _is_module(module):
             continue
         if payloads and [*_payload_numbers(module)] != [*range(1, len(payloads) + 1)]:
-            return _parsed(data, lambda found, _: (found, ()))  # some are not ours
+            return _parsed(data, _undivided)  # some are not ours
         return ParsedModule(module, payloads)
     raise NotAnHloModule(reason=_diagnose(data, reasons))
+
+
+def _undivided(data: bytes, _: str) -> tuple[bytes, tuple[Bytes, ...]]:
+    return data, ()
 
 
 def _payload_numbers(module: Any) -> Iterator[int]:

@@ -12,6 +12,8 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from glia.frontend.sharding_fields import varint
+
 APART_BYTES = 1 << 16  # the smallest payload that is kept apart
 MOST_FIELDS = 1 << 21  # that are looked at: files can be made of nothing but them
 MOST_OF_LITERAL = 64  # of a literal with one payload, which has few
@@ -148,7 +150,7 @@ def _without_payload(literal: _Message, payloads: list[memoryview]) -> _Pieces |
         else literal.data[each.start : each.end]
         for each in fields
     ]  # fmt: skip
-    return [*pieces, _tag(NUMBER_FIELD, 0), _varint(len(payloads))]
+    return [*pieces, _tag(NUMBER_FIELD, 0), varint(len(payloads))]
 
 
 def _with_payload(literal: _Message, payloads: Sequence[Bytes]) -> _Pieces | None:
@@ -209,19 +211,11 @@ def _read_varint(data: memoryview, position: int, end: int) -> tuple[int, int]:
     raise _NotAMessage
 
 
-def _varint(value: int) -> bytes:
-    found = bytearray()
-    while value > 127:
-        found.append(value & 127 | 128)
-        value >>= 7
-    return bytes([*found, value])
-
-
 def _tag(number: int, wire_type: int) -> bytes:
-    return _varint(number << 3 | wire_type)
+    return varint(number << 3 | wire_type)
 
 
 def _delimited(number: int, pieces: _Pieces) -> _Pieces:
     """A field that holds some bytes."""
     length = sum(len(each) for each in pieces)
-    return [_tag(number, _DELIMITED) + _varint(length), *pieces]
+    return [_tag(number, _DELIMITED) + varint(length), *pieces]

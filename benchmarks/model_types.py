@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import networks
 import numpy as np
+from report import print_table
 
 import glia
 from glia.alternatives import latency_us
@@ -94,13 +95,5 @@ def results() -> dict[str, Any]:
             "broken": broken}  # fmt: skip
 
 
-def main() -> None:
-    """Print the table."""
-    found = results()
-    for row in (found["headings"], *found["rows"]):
-        print(" | ".join(row))
-    print("\n".join(found["broken"]))
-
-
 if __name__ == "__main__":
-    main()
+    print_table(results())

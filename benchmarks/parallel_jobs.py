@@ -15,6 +15,7 @@ from typing import Any
 
 import jax
 import networks
+from report import print_table
 
 import glia
 
@@ -58,13 +59,5 @@ def results() -> dict[str, Any]:
             "headings": ("options", "jobs", "seconds", "of one", "NEFF sha256")}  # fmt: skip
 
 
-def main() -> None:
-    """Print the table."""
-    found = results()
-    for row in (found["headings"], *found["rows"]):
-        print(" | ".join(row))
-    print("\n".join(found["broken"]))
-
-
 if __name__ == "__main__":
-    main()
+    print_table(results())

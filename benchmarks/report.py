@@ -173,3 +173,10 @@ def _table(headings: Iterable[str], rows: Iterable[list[str]]) -> str:
 
 def _line(cells: Iterable[str]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def print_table(found: Mapping[str, Any]) -> None:
+    """Print what `results` of a benchmark gives: its rows, and the limits it broke."""
+    for row in (found["headings"], *found["rows"]):
+        print(" | ".join(row))
+    print("\n".join(found["broken"]))

@@ -156,8 +156,8 @@ def _row_blocks(
     """The rows that an index sweeps whose blocks another axis chooses; None if in another order."""
     blocks = expression - partition
     row = spans[partition]
-    if not blocks.terms and not blocks.constant:
-        return row
+    if not blocks.terms:
+        return AxisRange(row.base + blocks.constant, row.extent)
     moving = [a for a in blocks.variables if a in spans and spans[a].extent > 1]
     is_whole = row.extent == block and row.base == ZERO
     if not is_whole or any(blocks.coefficient(a) != block for a in moving) or len(moving) > 1:

@@ -29,7 +29,7 @@ from glia.tile.ir import (
 )
 from glia.tile.model_families import FAMILIES
 from glia.tile.passes.choose_layouts import choose_layouts
-from glia.tile.passes.group_plan import Chain, GroupPlan, products_in_rows
+from glia.tile.passes.group_plan import GOOD_BLOCK_BYTES, Chain, GroupPlan, products_in_rows
 from glia.tile.passes.schedule import NestScheduler
 from glia.tile.passes.skip_masked_blocks import kept_share
 from glia.tile.row_search import row_axes
@@ -170,9 +170,12 @@ class _Finder:
         best: _Candidate | None = None
         for chain, before, after in reversed([*self._chains(run)]):
             found = self._group(chain)
-            if found and (best is None or found[0] > best.saved):
-                best = _Candidate(*found, chain, before, after, self._has_products(chain))
-            if best and not self._has_products(chain):
+            has_products = self._has_products(chain)
+            if found is not None:
+                candidate = _Candidate(*found, chain, before, after, has_products)
+                if best is None or candidate.is_better_than(best):
+                    best = candidate
+            if best and not has_products and best.largest <= GOOD_BLOCK_BYTES:
                 break
         return best
 
@@ -216,8 +219,11 @@ class _Finder:
 
     # --- one group --------------------------------------------------------------------------------
 
-    def _group(self, chain: Chain) -> tuple[int, Group] | None:
-        """(bytes saved, the group of a chain); None where illegal, too large or without gain."""
+    def _group(self, chain: Chain) -> tuple[int, int, Group] | None:
+        """(bytes saved, bytes of the largest tile in a partition, the group of a chain).
+
+        None where it is illegal, too large or without gain.
+        """
         if not self._pays(chain):
             return None
         for rows in sorted(range(len(chain.shared)), key=lambda s: -self._votes(chain, s)):
@@ -249,7 +255,7 @@ class _Finder:
             if not overlaps and not self._outweighs(chain, group):
                 continue
             if not why_illegal_together(grouped, on_chip, self.program):
-                return saved, group
+                return saved, plan.largest_bytes(), group
         return None
 
     def _outweighs(self, chain: Chain, group: Group) -> bool:
@@ -345,14 +351,29 @@ class _Finder:
 
 @dataclass(frozen=True)
 class _Candidate:
-    """A group, the bytes that it saves, its nests, and those in between that move out of it."""
+    """A group, the bytes that it saves, its nests, and those in between that move out of it.
+
+    `largest` is what a partition holds of one buffer.
+    """
 
     saved: int
+    largest: int
     group: Group
     chain: Chain
     before: list[Nest]
     after: list[Nest]
     has_products: bool
+
+    def is_better_than(self, longer: _Candidate) -> bool:
+        """Whether it is to be taken and not one with more nests.
+
+        Of nests without products that is one that saves about as much with smaller tiles, as it
+        has an axis in common that the longer one does not: then more iterations overlap.
+        """
+        if self.has_products:
+            return self.saved > longer.saved
+        is_smaller = self.largest <= GOOD_BLOCK_BYTES < longer.largest
+        return is_smaller and self.saved > longer.saved - LEAST_SAVED_BYTES
 
     @property
     def length(self) -> int:

@@ -136,6 +136,8 @@ class GroupPlan:
         Where that is the innermost one, DMA would move single elements, of which there may be few;
         operands are turned, where one axis alone indexes what they are summed over.
         """
+        if not self._is_one_range():
+            return False
         touched = (self.buffers[a.buffer].elements for n in self.chain.nests for a in n.accesses)
         most = max(touched) // ELEMENTS_BESIDE_ONE
         for nest, axis in zip(self.chain.nests, self.chain.shared[self.rows], strict=True):
@@ -149,7 +151,7 @@ class GroupPlan:
             for access in nest.accesses:
                 if not any(each.coefficient(axis) for each in access.index):
                     continue
-                dimension = row_dim(access.index, axis)
+                dimension = row_dim(_from_block(access.index), axis)
                 shape = self.buffers[access.buffer].shape
                 is_innermost = math.prod(shape[dimension + 1 :]) == 1 < math.prod(shape[:dimension])
                 is_few = (
@@ -159,6 +161,20 @@ class GroupPlan:
                 if dimension < 0 or (is_slow and access not in operands):
                     return False
         return True
+
+    def _is_one_range(self) -> bool:
+        """Whether the rows are the same ones of a buffer wherever nests access it.
+
+        One nest for a few rows of a buffer is no group: those for its other rows are beside it.
+        """
+        starts: dict[str, set[int]] = {}
+        for nest, axis in zip(self.chain.nests, self.chain.shared[self.rows], strict=True):
+            for access in nest.accesses:
+                found = starts.setdefault(access.buffer, set())
+                found.update(each.constant for each in access.index if each.coefficient(axis))
+        blocks = -(-self.chain.extent(self.rows) // PARTITIONS)
+        is_short = len(self.chain.nests) == 1 and blocks <= MOST_COPIES
+        return all(len(found) < 2 and not (is_short and any(found)) for found in starts.values())
 
     def _operands(self, nest: Nest) -> tuple[Load, ...]:
         return (contraction_operands(nest) or ()) if nest.name in self.products else ()
@@ -171,10 +187,11 @@ class GroupPlan:
         extents = {s: self.chain.extent(s) for s in range(len(self.chain.shared))}
         blocks = {s: n if self._is_column(s) else 1 for s, n in extents.items()}
         blocks[self.rows] = min(PARTITIONS, extents[self.rows])
+        if not self._fits(blocks, iterations):
+            blocks |= {s: 1 for s in extents if s != self.rows}
+            if not self._fits(blocks, iterations):
+                return False
         self.blocks = blocks
-        own, _, fixed = self._bytes(blocks)
-        if iterations * own + fixed > self.capacity:
-            return False
         for position in reversed([s for s in extents if s != self.rows and not self.products]):
             for block in _divisors(extents[position]):
                 if block > self._most_in_block(position):
@@ -184,10 +201,21 @@ class GroupPlan:
                 is_good = largest <= GOOD_BLOCK_BYTES or self._is_windowed(position)
                 if 2 * own + fixed > self.capacity or not is_good:
                     break
-                self.blocks = wider
+                if not self._is_cut(wider):
+                    self.blocks = wider
             if self.blocks[position] < extents[position]:
                 break
         return True
+
+    def _fits(self, blocks: Mapping[int, int], iterations: int) -> bool:
+        """Whether so many iterations over such blocks fit on chip beside each other."""
+        own, _, fixed = self._bytes(blocks)
+        return iterations * own + fixed <= self.capacity
+
+    def largest_bytes(self) -> int:
+        """Bytes per partition of the largest tile of an iteration."""
+        _, largest, _ = self._bytes(self.blocks)
+        return largest
 
     def _is_column(self, position: int) -> bool:
         """Whether a contraction has a shared axis in the operand without the rows alone."""
@@ -201,9 +229,11 @@ class GroupPlan:
     def _is_windowed(self, position: int) -> bool:
         """Whether neighbours along a shared axis read the same, which blocks would read again."""
         for nest, axis in zip(self.chain.nests, self.chain.shared[position], strict=True):
-            swept = {*nest.reduction.axes} if nest.reduction else set()
-            for load in nest.loads:
-                if any(e.coefficient(axis) and swept & {*e.variables} for e in load.index):
+            swept = {each.name: each.extent for each in nest.reduced_axes}
+            for index in (each for load in nest.loads for each in load.index):
+                step = abs(index.coefficient(axis))
+                window = sum(abs(n) * (swept[v] - 1) for v, n in index.terms if v in swept)
+                if 0 < step <= window:
                     return True
         return False
 
@@ -307,7 +337,7 @@ class GroupPlan:
         count = 0
         for number, nest in enumerate(self.chain.nests):
             within = self._extents_in_block(self.blocks, number)
-            schedule = self._schedule(number)
+            schedule = self._schedule(number, self.blocks)
             trips = {a: -(-n // schedule.tiles[a]) for a, n in within.items()}
             count += VECTOR_INSTRUCTIONS * math.prod(trips[a.name] for a in nest.parallel_axes)
             if nest.name in self.products:
@@ -353,7 +383,7 @@ class GroupPlan:
             Member(
                 nest.name,
                 tuple(self.chain.shared[s][number] for s in order),
-                self._schedule(number),
+                self._schedule(number, self.blocks),
             )
             for number, nest in enumerate(self.chain.nests)
         )
@@ -369,11 +399,20 @@ class GroupPlan:
         own, _, fixed = self._bytes(self.blocks)
         return bool(self.products) and 2 * own + fixed <= self.capacity
 
-    def _schedule(self, number: int) -> Schedule:
+    def _is_cut(self, blocks: Mapping[int, int]) -> bool:
+        """Whether a nest holds so much for each value that it cuts blocks that are looped over."""
+        return any(
+            axes[number] in self._schedule(number, blocks).order
+            for s, axes in enumerate(self.chain.shared)
+            if blocks[s] < self.chain.extent(s)
+            for number in range(len(self.chain.nests))
+        )
+
+    def _schedule(self, number: int, blocks: Mapping[int, int]) -> Schedule:
         """The schedule of a nest in one iteration: instructions sweep all of it, if they can."""
         nest = self.chain.nests[number]
         rows = self.chain.shared[self.rows][number]
-        within = self._extents_in_block(self.blocks, number)
+        within = self._extents_in_block(blocks, number)
         product = self.products.get(nest.name)
         if product is not None:
             tiles = {name: min(product.tiles[name], n) for name, n in within.items()}
@@ -423,6 +462,11 @@ def _spans(index: Sequence[Affine], within: Mapping[str, int], rows: str) -> tup
         low, high = each.bounds({**within, rows: 1})
         found.append(high - low + 1)
     return tuple(found)
+
+
+def _from_block(index: Sequence[Affine]) -> tuple[Affine, ...]:
+    """An index less the constants that are whole blocks of rows."""
+    return tuple(each if each.constant % PARTITIONS else each - each.constant for each in index)
 
 
 def _divisors(number: int) -> list[int]:

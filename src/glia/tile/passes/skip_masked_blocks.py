@@ -49,6 +49,7 @@ from glia.tile.nest_rewriting import (
 )
 
 MOST_RANGES = 16  # of the rows of a group, each with instructions of its own
+LEAST_BLOCKS = 4  # of a range that is in no loop, if there are more: fewer do not overlap
 WORTH_SHARE = 0.9  # of all columns of all rows: with more, nothing is gained
 NOTE = (
     "what a mask by affine conditions hides is not computed; where the mask is a number of "
@@ -63,7 +64,8 @@ def skip_masked_blocks(program: Program, options: CompileOptions) -> Program:
         found = None if group.is_whole else _GroupInRanges(program, group).divided()
         if found is not None:
             program, is_divided = found, True
-    return replace(program, notes=(*program.notes, NOTE)) if is_divided else program
+    is_new = is_divided and NOTE not in program.notes
+    return replace(program, notes=(*program.notes, NOTE)) if is_new else program
 
 
 def kept_share(program: Program, group: Group) -> float:
@@ -236,7 +238,9 @@ class _GroupInRanges:
     def _ranges(self, mask: _Mask, loop: SharedLoop) -> list[_Range]:
         """Ranges of rows, as many blocks each, those of equal columns together."""
         blocks = -(-loop.extent // loop.block)
-        rows = -(-blocks // MOST_RANGES) * loop.block
+        is_in_loop = len(self.members[0][0]) > 1
+        least = 1 if is_in_loop or blocks < 2 * LEAST_BLOCKS else LEAST_BLOCKS
+        rows = max(least, -(-blocks // MOST_RANGES)) * loop.block
         found: list[_Range] = []
         for first in range(0, loop.extent, rows):
             last = min(first + rows, loop.extent)

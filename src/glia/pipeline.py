@@ -340,6 +340,13 @@ PIPELINE: tuple[Pass, ...] = (
         after={"build": "what precedes a product is one nest, whose factors are seen"},
     ),
     Pass(
+        "block_reductions",
+        "glia.tile.reductions.block_reductions:block_reductions",
+        makes="tile",
+        after={"defer_factors": "what is summed is an exponential, without the sum it is over"},
+        options=("target",),
+    ),
+    Pass(
         "expand_scalars",
         "glia.tile.expand.expand_scalars:expand_scalars",
         makes="tile",

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from glia.base.affine import Affine
+from glia.base.affine import ZERO, Affine
 from glia.base.dtype import DType
 from glia.tile.ir import (
     Accumulator,
@@ -100,6 +100,61 @@ def fold(
         return done[id(part)]
 
     return visit(expression)
+
+
+def distinct_parts(expression: Expr) -> Iterator[Expr]:
+    """Every part of an expression, itself included; those that are one object once."""
+    stack, seen = [expression], set[int]()
+    while stack:
+        part = stack.pop()
+        if id(part) not in seen:
+            seen.add(id(part))
+            yield part
+            stack.extend(part.args if isinstance(part, Apply) else ())
+
+
+def with_part(expression: Expr, old: Apply, new: Expr) -> Expr:
+    """The expression with another part wherever one equals `old`."""
+    done: dict[int, Expr] = {}
+
+    def visit(part: Expr) -> Expr:
+        if not isinstance(part, Apply):
+            return part
+        if id(part) not in done:
+            if hash(part) == hash(old) and are_equal(part, old):
+                done[id(part)] = new
+            else:
+                args = tuple(map(visit, part.args))
+                same = all(a is b for a, b in zip(args, part.args, strict=True))
+                done[id(part)] = part if same else replace(part, args=args)
+        return done[id(part)]
+
+    return visit(expression)
+
+
+def axes_in(expression: Expr) -> set[str]:
+    """The axes that the value of an expression depends on."""
+    found: set[str] = set()
+    for part in distinct_parts(expression):
+        if isinstance(part, Load):
+            found.update(v for each in part.index for v in each.variables)
+            found.update(v for guard in part.guards for v in guard.expression.variables)
+            found.update(v for offset in part.dynamic for v in axes_in(offset.load))
+        elif isinstance(part, Index):
+            found.update(part.expression.variables)
+    return found
+
+
+def axis_values(producer: Nest, load: Load) -> dict[str, Affine] | None:
+    """By axis of a producer, what its value is where a reader reads; None where unknown."""
+    values = {axis.name: ZERO for axis in producer.axes if axis.extent == 1}
+    for written, read in zip(producer.target.index, load.index, strict=True):
+        if written.is_constant and written == read:
+            continue
+        if len(written.terms) != 1 or written.terms[0][1] != 1 or written.constant:
+            return None
+        values[written.terms[0][0]] = read
+    return values if set(values) >= {axis.name for axis in producer.axes} else None
 
 
 def are_equal(a: Expr, b: Expr) -> bool:

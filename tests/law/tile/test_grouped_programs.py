@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -217,10 +219,15 @@ def test_a_group_that_cannot_be_emitted_is_dropped(monkeypatch: pytest.MonkeyPat
     np.testing.assert_allclose(found, np.asarray(softmax(arguments[0])), rtol=2e-5, atol=1e-6)
 
 
-def test_nests_over_rows_that_do_not_fit_on_chip_are_not_grouped() -> None:
+def test_nests_over_rows_that_do_not_fit_on_chip_are_grouped_by_blocks() -> None:
     wide = jax.ShapeDtypeStruct((256, 100_000), jnp.float32)
     options = CompileOptions(auto_cast="none")
     module = jax.jit(softmax).lower(wide)
     graph = import_hlo(module.compiler_ir("hlo").as_serialized_hlo_module_proto())
     groups = run_pipeline(graph, options, stop_after="choose_layouts").groups
-    assert all(len([*group.members()]) == 1 for group in groups)
+    members = [[member for _, member in group.members()] for group in groups]
+    assert max(map(len, members)) > 1
+    for member in itertools.chain(*members):
+        rows = member.schedule.partition
+        values = math.prod(n for axis, n in member.schedule.tiles.items() if axis != rows)
+        assert values <= 8192

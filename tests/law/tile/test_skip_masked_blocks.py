@@ -27,6 +27,7 @@ from glia.tile.group_legal import why_illegal
 from glia.tile.ir import Apply, Expr, Index, Literal, Load, Program
 from glia.tile.masked_columns import kept_columns, number_elsewhere
 from glia.tile.passes import group_nests, skip_masked_blocks
+from glia.tile.reductions import block_reductions
 from glia.tile.text import parse_program, print_program
 from support.targets import CORES
 
@@ -270,6 +271,7 @@ def test_iterations_that_do_not_overlap_have_to_save_more_than_they_take(
 ) -> None:
     """Long rows of scores fit SBUF once: what a mask leaves of them is worth it, all is not."""
     monkeypatch.setattr(group_nests, "LEAST_SAVED_BYTES", 256 * 1024)
+    monkeypatch.setattr(block_reductions, "ROW_SHARE", 1.0)  # rows stay whole
 
     def function(q: Any, k: Any, v: Any) -> Any:
         scores = jnp.einsum("hqd,hkd->hqk", q, k).astype(jnp.float32)

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from glia.base.affine import ZERO, Affine
+from glia.base.affine import Affine
 from glia.base.dtype import BF16, F32, DType
 from glia.options import CompileOptions
 from glia.tile.contraction import contraction_operands
@@ -23,7 +23,6 @@ from glia.tile.ir import (
     Branch,
     Buffer,
     Expr,
-    Index,
     Literal,
     Load,
     Nest,
@@ -35,7 +34,7 @@ from glia.tile.ir import (
     control_buffers,
     loads,
 )
-from glia.tile.nest_rewriting import map_leaves, substitute
+from glia.tile.nest_rewriting import axes_in, axis_values, map_leaves, substitute
 
 WIDE_RANGE = (F32, BF16)  # types with the range of float32: a factor does not decide what fits
 MOST_RESULTS = 4  # for each element of the operand: a factor is applied to as many
@@ -151,7 +150,7 @@ class _Deferrer:
     def _nest_of(self, factor: Expr, producer: Nest) -> Nest:
         """A nest that computes a factor once, for the axes that it depends on."""
         name = f"{producer.name}.factor"
-        used = _axes(factor)
+        used = axes_in(factor)
         axes = tuple(axis for axis in producer.axes if axis.name in used)
         self.made[name] = Buffer(name, F32, tuple(axis.extent for axis in axes))
         target = Store(name, tuple(Affine.of(axis.name) for axis in axes))
@@ -178,14 +177,14 @@ def _split(producer: Nest, reader: Nest, load: Load) -> tuple[Expr, Expr, dict[s
         return None
     results = math.prod(axis.extent for axis in reader.parallel_axes)
     is_cheap = results <= MOST_RESULTS * math.prod(producer.extents.values())
-    values = _axis_values(producer, load)
+    values = axis_values(producer, load)
     if values is None or not is_cheap:
         return None
     fixed = {a for a, at in values.items() if not set(at.variables) & set(swept.axes)}
     factors = _factors(producer.body)
 
     def may_wait(factor: Expr) -> bool:
-        return _axes(factor) <= fixed and not any(part.dynamic for part in loads(factor))
+        return axes_in(factor) <= fixed and not any(part.dynamic for part in loads(factor))
 
     moved = factors.those(may_wait)
     kept = factors.those(lambda factor: not may_wait(factor))
@@ -213,31 +212,3 @@ def _factors(expression: Expr) -> _Factors:
 def _converted(expression: Expr, dtype: DType) -> Expr:
     """The expression in a dtype."""
     return expression if expression.dtype is dtype else Apply("convert", (expression,), dtype)
-
-
-def _axes(expression: Expr) -> set[str]:
-    """The axes that the value of an expression depends on."""
-    found: set[str] = set()
-
-    def see(leaf: Expr) -> Expr:
-        if isinstance(leaf, Load):
-            found.update(v for part in leaf.index for v in part.variables)
-            found.update(v for guard in leaf.guards for v in guard.expression.variables)
-        elif isinstance(leaf, Index):
-            found.update(leaf.expression.variables)
-        return leaf
-
-    map_leaves(expression, see)
-    return found
-
-
-def _axis_values(producer: Nest, load: Load) -> dict[str, Affine] | None:
-    """By axis of the producer, what its value is where a reader reads; None where unknown."""
-    values = {axis.name: ZERO for axis in producer.axes if axis.extent == 1}
-    for written, read in zip(producer.target.index, load.index, strict=True):
-        if written.is_constant and written == read:
-            continue
-        if len(written.terms) != 1 or written.terms[0][1] != 1 or written.constant:
-            return None
-        values[written.terms[0][0]] = read
-    return values if set(values) >= {axis.name for axis in producer.axes} else None

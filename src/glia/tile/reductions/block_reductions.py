@@ -1,0 +1,412 @@
+"""Maxima, and sums of exponentials about them, run block by block of the axis that both sweep.
+
+    max over k of x  =  max over b of m[b]          m[b] = max over the k in block b of x
+    sum over k of exp(x - h) * w
+        =  sum over b of exp(m[b] - h) * (sum over the k in block b of exp(x - m[b]) * w)
+
+A sum can begin only when the maximum is known, so that a row is read, or computed, once for each of
+them, and goes through HBM where SBUF does not hold it. For a block both are computed while it is on
+chip, whatever the other blocks have; what is left of it are numbers, or what attention mixes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from glia.arch.instances import get_target
+from glia.base.affine import Affine
+from glia.base.dtype import F32
+from glia.graph.ops.scalar_regions import identity
+from glia.options import CompileOptions
+from glia.tile.affine_predicates import masked
+from glia.tile.ir import (
+    Branch,
+    Buffer,
+    Load,
+    Nest,
+    Program,
+    Statement,
+    Store,
+    While,
+    accessed_buffers,
+    control_buffers,
+    loads,
+    ordered_axes,
+)
+from glia.tile.masked_columns import kept_columns, masked_number, number_elsewhere, parts
+from glia.tile.nest_rewriting import axes_in, axis_values, with_part
+from glia.tile.passes.group_plan import GROUP_SHARE
+from glia.tile.passes.skip_masked_blocks import NOTE, WORTH_SHARE
+from glia.tile.reductions.blocks import BlockedNests
+from glia.tile.reductions.division import BlockedNest, Division, Mask, blocks_of, dimensions
+from glia.tile.reductions.shifted_sums import (
+    ShiftedExponential,
+    is_linear,
+    shifted_exponential,
+)
+
+ROW_SHARE = 0.2  # of SBUF, for what nests read and write of a row: others are beside it
+HIDDEN = "hidden"  # stands for what a mask puts in place of values
+MOST_PIECES = 128  # of blocks that a mask divides, each with instructions of its own
+
+
+def block_reductions(program: Program, options: CompileOptions) -> Program:
+    """Divide maxima and what is summed about them where rows are too long to stay on chip."""
+    divider = _Divider(program, get_target(options.target).arch.sbuf_usable_bytes_per_partition)
+    body = divider.block(program.body)
+    if not divider.made:
+        return program
+    used = {name for statement in body for name in accessed_buffers(statement)}
+    kept = {n: b for n, b in program.buffers.items() if n in used or b.role != "temporary"}
+    notes = (*program.notes, NOTE) if divider.is_masked else program.notes
+    return replace(program, body=body, buffers=kept | divider.made, notes=notes)
+
+
+class _Divider:
+    """Divides reductions in blocks of statements; `made` are the buffers that are new."""
+
+    def __init__(self, program: Program, sbuf_bytes: int) -> None:
+        self.program = program
+        self.sbuf_bytes = sbuf_bytes
+        self.made: dict[str, Buffer] = {}
+        self.is_masked = False
+        self.readers: dict[str, list[Nest]] = {}
+        self.writers: dict[str, list[Nest]] = {}
+        for nest in program.nests():
+            self.writers.setdefault(nest.target.buffer, []).append(nest)
+            for name in {load.buffer for load in nest.loads}:
+                self.readers.setdefault(name, []).append(nest)
+        self.fixed = {*program.outputs, *control_buffers(program.body)}
+        self.fixed.update(name for pair in program.aliases for name in pair)
+
+    def block(self, body: Sequence[Statement]) -> tuple[Statement, ...]:
+        """The statements of a block with reductions divided, in inner blocks as well."""
+        found: list[Statement] = []
+        for statement in body:
+            if isinstance(statement, While):
+                condition = self.block(statement.condition)
+                statement = replace(statement, condition=condition, body=self.block(statement.body))
+            elif isinstance(statement, Branch):
+                statement = replace(statement, arms=tuple(map(self.block, statement.arms)))
+            found.append(statement)
+        for nest in [each for each in found if isinstance(each, Nest)]:
+            division = self._division(nest, found)
+            found = (division and self._divided(division, found)) or found
+        return tuple(found)
+
+    # --- what is divided --------------------------------------------------------------------------
+
+    def _division(self, nest: Nest, body: Sequence[Statement]) -> Division | None:
+        """What runs in blocks with a maximum; None where that is nothing, or rows are short."""
+        if not self._is_maximum(nest):
+            return None
+        (axis,) = nest.reduced_axes
+        division = Division(nest, axis.extent, {nest.name: BlockedNest(nest, axis.name)})
+        for reader in self.readers.get(nest.target.buffer, ()):
+            exponential = shifted_exponential(reader, nest) if reader in body else None
+            if exponential is not None:
+                self._add(division, reader, exponential, body)
+        has_sums = any(part.is_summed for part in division.parts.values())
+        if not has_sums or not self._is_long(division):
+            return None
+        self._add_producers(division, body)
+        division.mask = _mask(division)
+        return division
+
+    def _is_long(self, division: Division) -> bool:
+        """Whether rows are too long.
+
+        If maps are read by others too, which need all of a row again, it has to be so long that a
+        group could not have one row on chip, with what they write.
+        """
+        others = {
+            reader.target.buffer: reader.dtype.bytes
+            for name in division.kept
+            for reader in self.readers.get(division.parts[name].nest.target.buffer, ())
+            if reader.name not in division.parts
+        }
+        row_bytes = division.extent * (
+            division.term_bytes + division.map_bytes + sum(others.values())
+        )
+        return row_bytes > self.sbuf_bytes * (GROUP_SHARE if others else ROW_SHARE)
+
+    def _is_maximum(self, nest: Nest) -> bool:
+        """Whether a nest computes all of a buffer, as the maximum along one axis."""
+        reduction = nest.reduction
+        if reduction is None or reduction.function != "maximum" or reduction.dtype is not F32:
+            return False
+        is_alone = len(self.writers[nest.target.buffer]) == 1
+        return len(reduction.axes) == 1 and _is_plain(nest) and is_alone
+
+    def _may_change(self, name: str) -> bool:
+        """Whether a buffer is a temporary of nests, one of which writes it."""
+        is_temporary = self.program.buffers[name].role == "temporary" and name not in self.fixed
+        return is_temporary and len(self.writers.get(name, ())) == 1
+
+    def _add(
+        self,
+        division: Division,
+        nest: Nest,
+        exponential: ShiftedExponential,
+        body: Sequence[Statement],
+    ) -> None:
+        """Add a nest that has an exponential, and those that sum up what it writes, if any do."""
+        repair = _repair(nest, exponential)
+        place = Load(repair.target.buffer, F32, repair.target.index)
+        if self._add_sums(division, BlockedNest(nest, exponential.axis, place, exponential), body):
+            division.repairs[nest.name] = repair
+
+    def _add_sums(self, division: Division, part: BlockedNest, body: Sequence[Statement]) -> bool:
+        """Add a nest if it is a sum, or a map that sums read; whether it is.
+
+        A map that others read too is kept, and computed for them when the maximum is known.
+        """
+        if not _is_divisible(part, division.extent):
+            return False
+        if not part.is_summed:
+            name = part.nest.target.buffer
+            along = dimensions(part.nest.target, part.axis)
+            reading = [_reading(part, each) for each in self.readers.get(name, ()) if each in body]
+            added = {
+                found.nest.name
+                for found in reading
+                if found and found.nest.name not in division.parts
+                if len(along) == 1 and self._add_sums(division, found, body)
+            }
+            if not added:
+                return False
+            (division.split[name],) = along
+            if len(added) < len(self.readers[name]) or not self._may_change(name):
+                division.kept.add(part.nest.name)
+        division.parts[part.nest.name] = part
+        return True
+
+    def _add_producers(self, division: Division, body: Sequence[Statement]) -> None:
+        """Add the nests that compute, for those of the division alone, what the maximum is of."""
+        part = division.parts[division.maximum.name]
+        for load in division.maximum.loads:
+            along = dimensions(load, part.axis)
+            if len(along) != 1 or not self._may_change(load.buffer):
+                continue
+            (nest,) = self.writers[load.buffer]
+            written = nest.target.index[along[0]]
+            axis = next(iter(written.variables), "")
+            is_parallel = any(axis == each.name for each in nest.parallel_axes)
+            is_along = is_parallel and dimensions(nest.target, axis) == along
+            is_read = self._is_read_along(division, load.buffer, along)
+            if is_along and is_read and nest in body and _is_plain(nest):
+                division.parts[nest.name] = BlockedNest(nest, axis)
+                (division.split[load.buffer],) = along
+                division.produced.add(load.buffer)
+
+    def _is_read_along(self, division: Division, name: str, along: Sequence[int]) -> bool:
+        """Whether a buffer is read in blocks alone, which go along these dimensions."""
+        return all(
+            reader.name in division.parts
+            and reader.name not in division.kept
+            and dimensions(each, division.parts[reader.name].axis) == along
+            for reader in self.readers[name]
+            for each in reader.loads
+            if each.buffer == name
+        )
+
+    # --- the statements ---------------------------------------------------------------------------
+
+    def _divided(self, division: Division, body: Sequence[Statement]) -> list[Statement] | None:
+        """The statements with a division carried out; None where the order does not allow it.
+
+        Blocks come together, after what does not need them. What needs them, totals included, comes
+        later, in the order there was.
+        """
+        builder = BlockedNests(division, self.program.buffers)
+        if not builder.is_possible:
+            return None
+        before: list[Statement] = []
+        inside: list[BlockedNest] = []
+        after: list[Statement] = []
+        for statement in body:
+            part = division.parts.get(statement.name) if isinstance(statement, Nest) else None
+            if part is not None:
+                read = {load.buffer for load in loads(part.nest.body)}
+                read -= {division.maximum.target.buffer, part.source}  # those of blocks are read
+                if any(read & self._written(each) for each in after):
+                    return None
+                inside.append(part)
+                after += builder.totals(part)
+                if part.nest.name not in division.kept:
+                    continue
+            if any(self._conflict(each, statement) for each in after) or any(
+                self._conflict(each.nest, statement) for each in inside
+            ):
+                after.append(statement)
+            else:
+                before.append(statement)
+        for name in division.kept:
+            _put_late(after, name, self._conflict)
+        nests = [builder.nest(part, blocks) for blocks in builder.blocks for part in inside]
+        self.made |= builder.buffers
+        self.is_masked |= division.mask is not None
+        return [*before, *nests, *after]
+
+    def _conflict(self, first: Statement, second: Statement) -> bool:
+        """Whether two statements have to stay in their order."""
+        return bool(
+            self._written(first) & self._touched(second)
+            or self._touched(first) & self._written(second)
+        )
+
+    def _touched(self, statement: Statement) -> set[str]:
+        sources = dict(self.program.aliases)
+        return {sources.get(name, name) for name in accessed_buffers(statement)}
+
+    def _written(self, statement: Statement) -> set[str]:
+        """The buffers that a nest writes, or anything else accesses."""
+        if not isinstance(statement, Nest):
+            return self._touched(statement)
+        return {dict(self.program.aliases).get(statement.target.buffer, statement.target.buffer)}
+
+
+def _repair(nest: Nest, exponential: ShiftedExponential) -> Nest:
+    """A nest for the factors of an exponential."""
+    used = axes_in(exponential.difference.args[1]).union(*map(axes_in, exponential.factors))
+    axes = tuple(axis for axis in nest.axes if axis.name in used)
+    target = Store(f"{nest.name}.repair", tuple(Affine.of(axis.name) for axis in axes))
+    return Nest(target.buffer, axes, exponential.whole, target, loc=nest.loc)
+
+
+def _is_divisible(part: BlockedNest, extent: int) -> bool:
+    """Whether what a nest computes is what is repaired times something else."""
+    nest = part.nest
+    if not _is_plain(nest) or nest.extents[part.axis] != extent:
+        return False
+    if nest.reduction is not None:
+        is_sum = nest.reduction.function == "add" and nest.reduction.dtype is F32
+        if not is_sum or not part.is_summed:
+            return False
+    elif nest.finish is not None:
+        return False
+    return is_linear(nest.body, part.is_repaired)
+
+
+def _is_plain(nest: Nest) -> bool:
+    """Whether a nest writes where its axes say, and reads so, and has no order."""
+    target, offsets = nest.target, (load.dynamic for load in nest.loads)
+    return not (target.dynamic or target.combine or ordered_axes(nest) or any(offsets))
+
+
+def _reading(part: BlockedNest, reader: Nest) -> BlockedNest | None:
+    """A nest that reads what another one writes block by block; None where that is not clear."""
+    found = {load for load in reader.loads if load.buffer == part.nest.target.buffer}
+    if len(found) != 1 or part.repair is None:
+        return None
+    (load,) = found
+    values = None if load.guards or load.dynamic else axis_values(part.nest, load)
+    if values is None or len(values[part.axis].terms) != 1:
+        return None
+    (axis,) = values[part.axis].variables
+    if values[part.axis] != Affine.of(axis):
+        return None
+    index = tuple(each.substitute(values) for each in part.repair.index)
+    repair = replace(part.repair, index=index)
+    is_free = not any(each.coefficient(axis) for each in index)
+    return BlockedNest(reader, axis, repair, source=load.buffer) if is_free else None
+
+
+def _put_late(
+    body: list[Statement], name: str, conflict: Callable[[Statement, Statement], bool]
+) -> None:
+    """Move a nest to before the first statement that has to follow it."""
+    at = next(n for n, each in enumerate(body) if isinstance(each, Nest) and each.name == name)
+    nest = body.pop(at)
+    later = (n for n in range(at, len(body)) if conflict(nest, body[n]))
+    body.insert(next(later, len(body)), nest)
+
+
+# --- masks ----------------------------------------------------------------------------------------
+
+
+def _mask(division: Division) -> Mask | None:
+    """What a mask hides of a maximum's term; None where there is none, or it is not worth it.
+
+    Nothing may depend on what is hidden, as in `skip_masked_blocks`, and each row keeps something.
+    """
+    found = next((mask for name in division.parts if (mask := _mask_of(division, name))), None)
+    if found is None or not (found.kept.low < found.kept.high).all():
+        return None
+    pieces = blocks_of(replace(division, mask=found))
+    kept = sum(each.extent * (each.rows[1] - each.rows[0]) for each in pieces if each.rows)
+    is_worth = kept <= WORTH_SHARE * division.extent * len(found.kept.low)
+    return found if is_worth and len(pieces) <= MOST_PIECES else None
+
+
+def _mask_of(division: Division, name: str) -> Mask | None:
+    """The mask of a nest that computes what the maximum is of."""
+    nest, axis = division.parts[name].nest, division.parts[name].axis
+    if nest.target.buffer not in division.produced:
+        return None
+    for part in [*parts(nest.finish), *parts(nest.body)]:
+        choice = masked(part, nest.extents)
+        if choice is None:
+            continue
+        conditions, value, number = choice
+        others = {a for each in conditions for a in each.difference.variables} - {axis}
+        if len(others) != 1 or not others <= {each.name for each in nest.parallel_axes}:
+            continue
+        (row,) = others
+        extents = nest.extents
+        kept = kept_columns(conditions, row, axis, extents[row], extents[axis])
+        marked = Load(HIDDEN, part.dtype, ())
+        written = with_part(nest.finish or nest.body, part, marked)
+        hidden = number_elsewhere(written, {}, {HIDDEN: masked_number(number)})
+        rows = _rows(division, name, row)
+        if kept is None or rows is None or hidden is None:
+            continue
+        term = number_elsewhere(division.maximum.body, {}, {nest.target.buffer: hidden})
+        if term == identity("maximum", F32):
+            return Mask(name, part, value, kept, rows)
+    return None
+
+
+def _rows(division: Division, producer: str, row: str) -> dict[str, str] | None:
+    """By nest, the axis for the rows of a mask; None where they are not one axis of all."""
+    found = {producer: row}
+    maximum = division.maximum
+    written = division.parts[producer].nest.target
+    read = next(load for load in maximum.loads if load.buffer == written.buffer)
+    for at in dimensions(written, row):
+        found[maximum.name] = next(iter(read.index[at].variables), "")
+    waiting = [part for name, part in division.parts.items() if name not in found]
+    while waiting:
+        part = waiting.pop(0)
+        axis = _row_axis(division, part, found)
+        if axis is None:
+            waiting.append(part)  # what it reads comes later
+        else:
+            found[part.nest.name] = axis
+    return found if all(_has_rows(division, name, axis) for name, axis in found.items()) else None
+
+
+def _row_axis(division: Division, part: BlockedNest, known: Mapping[str, str]) -> str | None:
+    """The axis of a nest for the rows of a mask, "" without any; None while it is not known."""
+    if part.exponential is not None:
+        return part.exponential.axes.get(known.get(division.maximum.name, ""), "")
+    if part.nest.target.buffer in division.produced:
+        return ""  # a second producer
+    source = next(
+        each.nest for each in division.parts.values() if each.nest.target.buffer == part.source
+    )
+    if source.name not in known:
+        return None
+    load = next(each for each in part.nest.loads if each.buffer == part.source)
+    values = axis_values(source, load) or {}
+    return next(iter(values.get(known[source.name], Affine()).variables), "")
+
+
+def _has_rows(division: Division, name: str, axis: str) -> bool:
+    """Whether an axis of a nest is for rows alone in every buffer in blocks that it touches."""
+    nest = division.parts[name].nest
+    if axis not in {each.name for each in nest.parallel_axes}:
+        return False
+    inside = [each for each in nest.accesses if each.buffer in division.split]
+    return all(len(dimensions(each, axis)) == 1 for each in inside)

@@ -1,25 +1,26 @@
-"""Maxima, and sums of exponentials about them, run block by block of the axis that both sweep.
+"""Maxima and means, and sums about them, run block by block of the axis that both sweep.
 
     max over k of x  =  max over b of m[b]          m[b] = max over the k in block b of x
     sum over k of exp(x - h) * w
         =  sum over b of exp(m[b] - h) * (sum over the k in block b of exp(x - m[b]) * w)
+    sum over k of (x - h)^2
+        =  sum over b of n * (a[b] - h)^2 + (sum over the k in block b of (x - a[b])^2)
 
-A sum can begin only when the maximum is known, so that a row is read, or computed, once for each of
-them, and goes through HBM where SBUF does not hold it. For a block both are computed while it is on
-chip, whatever the other blocks have; what is left of it are numbers, or what attention mixes.
+where a[b] is the mean of the n values of block b. A sum can begin only when the maximum, or the
+mean, is known, so that a row is read, or computed, once for each of them, and goes through HBM
+where SBUF does not hold it. For a block both are computed while it is on chip, whatever the other
+blocks have; what is left of it are numbers, or what attention mixes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from glia.arch.instances import get_target
 from glia.base.affine import Affine
 from glia.base.dtype import F32
-from glia.graph.ops.scalar_regions import identity
 from glia.options import CompileOptions
-from glia.tile.affine_predicates import masked
 from glia.tile.ir import (
     Branch,
     Buffer,
@@ -34,25 +35,24 @@ from glia.tile.ir import (
     loads,
     ordered_axes,
 )
-from glia.tile.masked_columns import kept_columns, masked_number, number_elsewhere, parts
-from glia.tile.nest_rewriting import axes_in, axis_values, with_part
-from glia.tile.passes.group_plan import GROUP_SHARE
-from glia.tile.passes.skip_masked_blocks import NOTE, WORTH_SHARE
+from glia.tile.nest_rewriting import axes_in, axis_values
+from glia.tile.passes.group_plan import GROUP_SHARE, WORKING_BYTES
+from glia.tile.passes.skip_masked_blocks import NOTE
 from glia.tile.reductions.blocks import BlockedNests
-from glia.tile.reductions.division import BlockedNest, Division, Mask, blocks_of, dimensions
+from glia.tile.reductions.division import BlockedNest, Division, blocks_of, dimensions
+from glia.tile.reductions.masks import mask_of
 from glia.tile.reductions.shifted_sums import (
     ShiftedExponential,
     is_linear,
     shifted_exponential,
+    shifted_square,
 )
 
 ROW_SHARE = 0.2  # of SBUF, for what nests read and write of a row: others are beside it
-HIDDEN = "hidden"  # stands for what a mask puts in place of values
-MOST_PIECES = 128  # of blocks that a mask divides, each with instructions of its own
 
 
 def block_reductions(program: Program, options: CompileOptions) -> Program:
-    """Divide maxima and what is summed about them where rows are too long to stay on chip."""
+    """Divide reductions that depend on each other where rows are too long to stay on chip."""
     divider = _Divider(program, get_target(options.target).arch.sbuf_usable_bytes_per_partition)
     body = divider.block(program.body)
     if not divider.made:
@@ -98,69 +98,85 @@ class _Divider:
     # --- what is divided --------------------------------------------------------------------------
 
     def _division(self, nest: Nest, body: Sequence[Statement]) -> Division | None:
-        """What runs in blocks with a maximum; None where that is nothing, or rows are short."""
-        if not self._is_maximum(nest):
+        """What runs in blocks with a reduction; None where that is nothing, or rows are short."""
+        reduction = nest.reduction
+        is_alone = len(self.writers[nest.target.buffer]) == 1
+        if reduction is None or reduction.dtype is not F32 or len(reduction.axes) != 1:
+            return None
+        if reduction.function not in ("maximum", "add") or not _is_plain(nest) or not is_alone:
             return None
         (axis,) = nest.reduced_axes
         division = Division(nest, axis.extent, {nest.name: BlockedNest(nest, axis.name)})
         for reader in self.readers.get(nest.target.buffer, ()):
-            exponential = shifted_exponential(reader, nest) if reader in body else None
-            if exponential is not None:
-                self._add(division, reader, exponential, body)
+            if reader in body and reduction.function == "maximum":
+                self._add_exponential(division, reader, body)
+            elif reader in body:
+                self._add_square(division, reader)
         has_sums = any(part.is_summed for part in division.parts.values())
         if not has_sums or not self._is_long(division):
             return None
         self._add_producers(division, body)
-        division.mask = _mask(division)
+        division.mask = mask_of(division)
         return division
 
     def _is_long(self, division: Division) -> bool:
         """Whether rows are too long.
 
-        If maps are read by others too, which need all of a row again, it has to be so long that a
-        group could not have one row on chip, with what they write.
+        If other nests need all of a row again, it has to be so long that a group could not have
+        one row on chip, with what they write.
         """
+        reads = [
+            name
+            for name in self.readers
+            for load in division.shift.loads
+            if load.buffer == name and dimensions(load, division.parts[division.shift.name].axis)
+        ]
+        reads += (division.parts[name].nest.target.buffer for name in division.kept)
         others = {
             reader.target.buffer: reader.dtype.bytes
-            for name in division.kept
-            for reader in self.readers.get(division.parts[name].nest.target.buffer, ())
-            if reader.name not in division.parts
+            for name in reads
+            for reader in self.readers.get(name, ())
+            if reader.name not in division.parts and reader.reduction is None
+            if division.extent in reader.extents.values()
         }
-        row_bytes = division.extent * (
-            division.term_bytes + division.map_bytes + sum(others.values())
+        beside = WORKING_BYTES if others else 0
+        most = self.sbuf_bytes * (GROUP_SHARE if others else ROW_SHARE) - beside
+        return (
+            division.extent * (division.term_bytes + division.map_bytes + sum(others.values()))
+            > most
         )
-        return row_bytes > self.sbuf_bytes * (GROUP_SHARE if others else ROW_SHARE)
-
-    def _is_maximum(self, nest: Nest) -> bool:
-        """Whether a nest computes all of a buffer, as the maximum along one axis."""
-        reduction = nest.reduction
-        if reduction is None or reduction.function != "maximum" or reduction.dtype is not F32:
-            return False
-        is_alone = len(self.writers[nest.target.buffer]) == 1
-        return len(reduction.axes) == 1 and _is_plain(nest) and is_alone
 
     def _may_change(self, name: str) -> bool:
         """Whether a buffer is a temporary of nests, one of which writes it."""
         is_temporary = self.program.buffers[name].role == "temporary" and name not in self.fixed
         return is_temporary and len(self.writers.get(name, ())) == 1
 
-    def _add(
-        self,
-        division: Division,
-        nest: Nest,
-        exponential: ShiftedExponential,
-        body: Sequence[Statement],
-    ) -> None:
-        """Add a nest that has an exponential, and those that sum up what it writes, if any do."""
+    def _add_exponential(self, division: Division, nest: Nest, body: Sequence[Statement]) -> None:
+        """Add a nest with an exponential, and those that sum up what it writes, if any do."""
+        exponential = shifted_exponential(nest, division.shift)
+        if exponential is None:
+            return
         repair = _repair(nest, exponential)
         place = Load(repair.target.buffer, F32, repair.target.index)
         if self._add_sums(division, BlockedNest(nest, exponential.axis, place, exponential), body):
             division.repairs[nest.name] = repair
 
+    def _add_square(self, division: Division, nest: Nest) -> None:
+        """Add a nest that sums up squares about a mean, if blocks are all of one extent."""
+        square = shifted_square(nest, division.shift)
+        reduction = nest.reduction
+        is_sum = reduction and reduction.function == "add" and reduction.dtype is F32
+        if square is None or not is_sum or not _is_plain(nest):
+            return
+        part = BlockedNest(nest, square.axis, square=square)
+        is_even = len(blocks_of(division)) == 1 and len(nest.reduced_axes) == 1
+        if part.is_summed and is_even and nest.extents[part.axis] == division.extent:
+            division.parts[nest.name] = part
+
     def _add_sums(self, division: Division, part: BlockedNest, body: Sequence[Statement]) -> bool:
         """Add a nest if it is a sum, or a map that sums read; whether it is.
 
-        A map that others read too is kept, and computed for them when the maximum is known.
+        A map that others read too is kept, and computed for them when totals are known.
         """
         if not _is_divisible(part, division.extent):
             return False
@@ -183,9 +199,9 @@ class _Divider:
         return True
 
     def _add_producers(self, division: Division, body: Sequence[Statement]) -> None:
-        """Add the nests that compute, for those of the division alone, what the maximum is of."""
-        part = division.parts[division.maximum.name]
-        for load in division.maximum.loads:
+        """Add the nests that compute, for those of the division alone, what is reduced."""
+        part = division.parts[division.shift.name]
+        for load in division.shift.loads:
             along = dimensions(load, part.axis)
             if len(along) != 1 or not self._may_change(load.buffer):
                 continue
@@ -229,7 +245,7 @@ class _Divider:
             part = division.parts.get(statement.name) if isinstance(statement, Nest) else None
             if part is not None:
                 read = {load.buffer for load in loads(part.nest.body)}
-                read -= {division.maximum.target.buffer, part.source}  # those of blocks are read
+                read -= {division.shift.target.buffer, part.source}  # those of blocks are read
                 if any(read & self._written(each) for each in after):
                     return None
                 inside.append(part)
@@ -321,92 +337,3 @@ def _put_late(
     nest = body.pop(at)
     later = (n for n in range(at, len(body)) if conflict(nest, body[n]))
     body.insert(next(later, len(body)), nest)
-
-
-# --- masks ----------------------------------------------------------------------------------------
-
-
-def _mask(division: Division) -> Mask | None:
-    """What a mask hides of a maximum's term; None where there is none, or it is not worth it.
-
-    Nothing may depend on what is hidden, as in `skip_masked_blocks`, and each row keeps something.
-    """
-    found = next((mask for name in division.parts if (mask := _mask_of(division, name))), None)
-    if found is None or not (found.kept.low < found.kept.high).all():
-        return None
-    pieces = blocks_of(replace(division, mask=found))
-    kept = sum(each.extent * (each.rows[1] - each.rows[0]) for each in pieces if each.rows)
-    is_worth = kept <= WORTH_SHARE * division.extent * len(found.kept.low)
-    return found if is_worth and len(pieces) <= MOST_PIECES else None
-
-
-def _mask_of(division: Division, name: str) -> Mask | None:
-    """The mask of a nest that computes what the maximum is of."""
-    nest, axis = division.parts[name].nest, division.parts[name].axis
-    if nest.target.buffer not in division.produced:
-        return None
-    for part in [*parts(nest.finish), *parts(nest.body)]:
-        choice = masked(part, nest.extents)
-        if choice is None:
-            continue
-        conditions, value, number = choice
-        others = {a for each in conditions for a in each.difference.variables} - {axis}
-        if len(others) != 1 or not others <= {each.name for each in nest.parallel_axes}:
-            continue
-        (row,) = others
-        extents = nest.extents
-        kept = kept_columns(conditions, row, axis, extents[row], extents[axis])
-        marked = Load(HIDDEN, part.dtype, ())
-        written = with_part(nest.finish or nest.body, part, marked)
-        hidden = number_elsewhere(written, {}, {HIDDEN: masked_number(number)})
-        rows = _rows(division, name, row)
-        if kept is None or rows is None or hidden is None:
-            continue
-        term = number_elsewhere(division.maximum.body, {}, {nest.target.buffer: hidden})
-        if term == identity("maximum", F32):
-            return Mask(name, part, value, kept, rows)
-    return None
-
-
-def _rows(division: Division, producer: str, row: str) -> dict[str, str] | None:
-    """By nest, the axis for the rows of a mask; None where they are not one axis of all."""
-    found = {producer: row}
-    maximum = division.maximum
-    written = division.parts[producer].nest.target
-    read = next(load for load in maximum.loads if load.buffer == written.buffer)
-    for at in dimensions(written, row):
-        found[maximum.name] = next(iter(read.index[at].variables), "")
-    waiting = [part for name, part in division.parts.items() if name not in found]
-    while waiting:
-        part = waiting.pop(0)
-        axis = _row_axis(division, part, found)
-        if axis is None:
-            waiting.append(part)  # what it reads comes later
-        else:
-            found[part.nest.name] = axis
-    return found if all(_has_rows(division, name, axis) for name, axis in found.items()) else None
-
-
-def _row_axis(division: Division, part: BlockedNest, known: Mapping[str, str]) -> str | None:
-    """The axis of a nest for the rows of a mask, "" without any; None while it is not known."""
-    if part.exponential is not None:
-        return part.exponential.axes.get(known.get(division.maximum.name, ""), "")
-    if part.nest.target.buffer in division.produced:
-        return ""  # a second producer
-    source = next(
-        each.nest for each in division.parts.values() if each.nest.target.buffer == part.source
-    )
-    if source.name not in known:
-        return None
-    load = next(each for each in part.nest.loads if each.buffer == part.source)
-    values = axis_values(source, load) or {}
-    return next(iter(values.get(known[source.name], Affine()).variables), "")
-
-
-def _has_rows(division: Division, name: str, axis: str) -> bool:
-    """Whether an axis of a nest is for rows alone in every buffer in blocks that it touches."""
-    nest = division.parts[name].nest
-    if axis not in {each.name for each in nest.parallel_axes}:
-        return False
-    inside = [each for each in nest.accesses if each.buffer in division.split]
-    return all(len(dimensions(each, axis)) == 1 for each in inside)

@@ -20,7 +20,7 @@ from glia.tile.ir import (
 )
 from glia.tile.nest_rewriting import NO_NAMES, map_leaves, substitute, substitute_axes, with_part
 from glia.tile.reductions.division import BlockedNest, Blocks, Division, Rows, blocks_of, runs_of
-from glia.tile.reductions.shifted_sums import ShiftedExponential
+from glia.tile.reductions.shifted_sums import ShiftedSquare
 
 LARGEST = 3.4028234663852886e38  # of float32: an infinite maximum is no shift
 
@@ -45,8 +45,12 @@ class BlockedNests:
         nest, mask = part.nest, self.division.mask
         body, finish = nest.body, nest.finish
         if part.exponential is not None:
-            shift = _shift(self._maxima(self._place(part.exponential), blocks.number(part.axis)))
+            shift = _shift(
+                self._of_block(self._place(part.exponential.axes), blocks.number(part.axis))
+            )
             body = with_part(body, part.exponential.whole, part.exponential.about(shift))
+        if part.square is not None:
+            body = part.square.about(self._mean(part.square, blocks.number(part.axis)))
         if mask is not None and blocks.is_whole and nest.name == mask.nest:
             body = with_part(body, mask.choice, mask.value)
             finish = finish and with_part(finish, mask.choice, mask.value)
@@ -83,8 +87,8 @@ class BlockedNests:
         values = self._values(part, blocks)
         if target.buffer in self.division.split:
             return Store(*self._split(target, part, blocks))
-        if nest.name == self.division.maximum.name:
-            place = self._maxima(target.index, number)
+        if nest.name == self.division.shift.name:
+            place = self._of_block(target.index, number)
         else:
             index = (*(Affine.of(axis.name) for axis in nest.parallel_axes), number)
             place = Load(_partial(nest), F32, index)
@@ -134,30 +138,35 @@ class BlockedNests:
         self.buffers[name] = Buffer(name, old.dtype, tuple(shape))
         return name, tuple(index)
 
-    def _maxima(self, place: tuple[Affine, ...], number: Affine) -> Load:
-        """The maximum of a block of the row at a place."""
-        target = self.division.maximum.target
-        name = _partial(self.division.maximum)
+    def _of_block(self, place: tuple[Affine, ...], number: Affine) -> Load:
+        """The maximum, or sum, of a block of the row at a place."""
+        target = self.division.shift.target
+        name = _partial(self.division.shift)
         shape = (*self.old[target.buffer].shape, self.count)
         self.buffers[name] = Buffer(name, F32, shape)
         return Load(name, F32, (*place, number))
 
-    def _place(self, exponential: ShiftedExponential) -> tuple[Affine, ...]:
-        """Where the maximum is that an exponential is about, by axes of its nest."""
-        names = {old: Affine.of(new) for old, new in exponential.axes.items()}
-        return tuple(each.substitute(names) for each in self.division.maximum.target.index)
+    def _mean(self, square: ShiftedSquare, number: Affine) -> Expr:
+        """The mean of a block, from its sum."""
+        total = self._of_block(self._place(square.axes), number)
+        return Apply("multiply", (total, Literal(1 / self.blocks[0].extent, F32)), F32)
+
+    def _place(self, axes: Mapping[str, str]) -> tuple[Affine, ...]:
+        """Where the shift is of the row of a nest, by its axes."""
+        names = {old: Affine.of(new) for old, new in axes.items()}
+        return tuple(each.substitute(names) for each in self.division.shift.target.index)
 
     # --- totals -----------------------------------------------------------------------------------
 
     def totals(self, part: BlockedNest) -> Iterator[Nest]:
-        """What a nest computes of all blocks: the maximum, and factors, or the repaired sum."""
+        """What a nest computes of all blocks: the shift, and factors, or the repaired sum."""
         for run in self.runs or (None,):
             block = Axis("block", self.count if run is None else run.stop - run.start)
             number = Affine.of(block.name) + (0 if run is None else run.start)
             if part.is_summed:
                 yield self._in_run(self._sum(part, block, number), part, run)
-            elif part.nest is self.division.maximum:
-                yield self._in_run(self._whole_maximum(block, number), part, run)
+            elif part.nest is self.division.shift:
+                yield self._in_run(self._whole_shift(block, number), part, run)
                 for name, nest in self.division.repairs.items():
                     own = self.division.parts[name]
                     yield self._in_run(self._repair(nest, own, block, number), own, run)
@@ -173,19 +182,20 @@ class BlockedNests:
         moved = substitute_axes(nest, {rows: Affine.of(rows) + run.first}, NO_NAMES)
         return replace(moved, name=f"{nest.name}.rows{run.first}", axes=axes)
 
-    def _whole_maximum(self, block: Axis, number: Affine) -> Nest:
-        maximum = self.division.maximum
+    def _whole_shift(self, block: Axis, number: Affine) -> Nest:
+        shift = self.division.shift
+        assert shift.reduction is not None
         return replace(
-            maximum,
-            axes=(*maximum.parallel_axes, block),
-            body=self._maxima(maximum.target.index, number),
-            reduction=Reduction((block.name,), "maximum", F32),
+            shift,
+            axes=(*shift.parallel_axes, block),
+            body=self._of_block(shift.target.index, number),
+            reduction=Reduction((block.name,), shift.reduction.function, F32),
         )
 
     def _repair(self, nest: Nest, part: BlockedNest, block: Axis, number: Affine) -> Nest:
         """The factors of what blocks have about maxima of their own."""
         assert part.exponential is not None
-        shift = _shift(self._maxima(self._place(part.exponential), number))
+        shift = _shift(self._of_block(self._place(part.exponential.axes), number))
         shape = (*(axis.extent for axis in nest.axes), self.count)
         self.buffers[nest.name] = Buffer(nest.name, F32, shape)
         return replace(
@@ -198,11 +208,16 @@ class BlockedNests:
     def _sum(self, part: BlockedNest, block: Axis, number: Affine) -> Nest:
         """The sum of what blocks have, repaired."""
         nest, repair = part.nest, part.repair
-        assert repair is not None
         kept = nest.parallel_axes
         index = (*(Affine.of(axis.name) for axis in kept), number)
-        factor = replace(repair, index=(*repair.index, number))
-        body = Apply("multiply", (Load(_partial(nest), F32, index), factor), F32)
+        own = Load(_partial(nest), F32, index)
+        if part.square is not None:
+            mean = self._mean(part.square, number)
+            body = Apply("add", (own, part.square.repair(mean, self.blocks[0].extent)), F32)
+        else:
+            assert repair is not None
+            factor = replace(repair, index=(*repair.index, number))
+            body = Apply("multiply", (own, factor), F32)
         reduction = Reduction((block.name,), "add", F32)
         return replace(nest, axes=(*kept, block), body=body, reduction=reduction)
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from glia.base.affine import Affine
 from glia.tile.ir import Apply, Axis, Expr, Load, Nest, Store
 from glia.tile.masked_columns import KeptColumns
-from glia.tile.reductions.shifted_sums import ShiftedExponential
+from glia.tile.reductions.shifted_sums import ShiftedExponential, ShiftedSquare
 
-BLOCK_BYTES = 8 * 1024  # per partition, of what a maximum reads of a block: four banks of PSUM
+BLOCK_BYTES = 8 * 1024  # per partition, of what is read of a block: four banks of PSUM
 BLOCK_MULTIPLE = 128  # values of a block, where there is a choice: tiles that the PE turns
 
 
@@ -20,7 +20,8 @@ class BlockedNest:
     """A nest that runs block by block of `axis`.
 
     Values that have the exponential, in its body or in a map that it reads, are to be multiplied by
-    what `repair` loads for each block, which comes last in the index. `source` is the map.
+    what `repair` loads for each block, which comes last in the index. `source` is the map. A sum of
+    squares is repaired by addition.
     """
 
     nest: Nest
@@ -28,6 +29,7 @@ class BlockedNest:
     repair: Load | None = None
     exponential: ShiftedExponential | None = None
     source: str = ""
+    square: ShiftedSquare | None = None
 
     def is_repaired(self, part: Expr) -> bool:
         """Whether a part of the body is what is to be repaired."""
@@ -38,7 +40,8 @@ class BlockedNest:
     @property
     def is_summed(self) -> bool:
         """Whether it is a sum along the axis of what is to be repaired."""
-        return self.repair is not None and self.axis in {a.name for a in self.nest.reduced_axes}
+        is_along = self.axis in {a.name for a in self.nest.reduced_axes}
+        return is_along and (self.repair is not None or self.square is not None)
 
 
 @dataclass(frozen=True)
@@ -57,14 +60,16 @@ class Mask:
 
 @dataclass
 class Division:
-    """A maximum along an axis of `extent` values, and what runs in blocks with it, by name.
+    """A maximum, or a sum for a mean, along an axis of `extent` values, and what is about it.
+
+    All nests that run in blocks are `parts`, by name.
 
     `split` has the dimension of the axis of buffers that lie in blocks, `produced` are those of
     them that need no repair. `kept` are nests that run as they are too. `repairs` compute factors:
     nests for one block, whose targets lack its number.
     """
 
-    maximum: Nest
+    shift: Nest
     extent: int
     parts: dict[str, BlockedNest] = field(default_factory=dict)
     split: dict[str, int] = field(default_factory=dict)
@@ -75,11 +80,11 @@ class Division:
 
     @property
     def term_bytes(self) -> int:
-        """Bytes that the maximum reads for one value of the axis."""
-        part = self.parts[self.maximum.name]
+        """Bytes that are read for one value of the axis."""
+        part = self.parts[self.shift.name]
         read = {
             load.buffer: load.dtype.bytes
-            for load in self.maximum.loads
+            for load in self.shift.loads
             if any(each.coefficient(part.axis) for each in load.index)
         }
         return sum(read.values())

@@ -1,19 +1,20 @@
-"""How a sum of exponentials about one shift follows from the sum about another.
+"""How a sum about one shift follows from the sum about another.
 
     sum of exp(f * (x - h)) * w  =  exp(f * (a - h)) * sum of exp(f * (x - a)) * w
+    sum of (x - h)^2  =  sum of (x - a)^2 + n * (a - h)^2            a = sum of x / n
 
-where the factor f, the shift h and the other shift a do not depend on what is summed over.
+where the factor f, the shift h and the other shift a do not depend on the n values summed over.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from glia.base.affine import Affine
 from glia.base.dtype import BF16, F32
 from glia.tile.ir import Apply, Expr, Index, Literal, Load, Nest, loads
-from glia.tile.nest_rewriting import axes_in, distinct_parts, substitute, with_part
+from glia.tile.nest_rewriting import are_equal, axes_in, distinct_parts, substitute, with_part
 
 WIDE_RANGE = (F32, BF16)  # types in which a factor between 0 and 1 may be applied later
 _ONE = Literal(1.0, F32)
@@ -46,16 +47,56 @@ class ShiftedExponential:
         return Apply("exp", (value,), F32)
 
 
+@dataclass(frozen=True)
+class ShiftedSquare:
+    """The body of a nest: the square of a term less a shift; `axis` as in ShiftedExponential."""
+
+    difference: Apply
+    axis: str
+    axes: Mapping[str, str]
+
+    def about(self, shift: Expr) -> Expr:
+        """The square about another shift."""
+        return Apply("square", (self._difference(self.difference.args[0], shift),), F32)
+
+    def repair(self, shift: Expr, count: int) -> Expr:
+        """What is added to the sum of `count` squares about their mean."""
+        between = self._difference(shift, self.difference.args[1])
+        return Apply(
+            "multiply", (Apply("square", (between,), F32), Literal(float(count), F32)), F32
+        )
+
+    @staticmethod
+    def _difference(one: Expr, other: Expr) -> Apply:
+        return Apply("subtract", (one, other), F32)
+
+
+def shifted_square(nest: Nest, mean: Nest) -> ShiftedSquare | None:
+    """The square about the sum that a nest computes along its only reduced axis, if a body is it.
+
+    The other nest has the term of the square in its body.
+    """
+    body = nest.body
+    if not isinstance(body, Apply) or body.dtype is not F32:
+        return None
+    is_product = body.function == "multiply" and are_equal(*body.args)
+    difference = body.args[0] if is_product or body.function == "square" else None
+    if not isinstance(difference, Apply) or difference.function != "subtract":
+        return None
+    term, shift = difference.args
+    axes = _matched_axes(mean, nest, term)
+    is_free = axes is not None and _is_free(mean, axes, (shift,))
+    if axes is None or not is_free or not _reads(mean)(shift) or _reads(mean)(term):
+        return None
+    return ShiftedSquare(difference, axes[mean.reduced_axes[0].name], axes)
+
+
 def shifted_exponential(nest: Nest, maximum: Nest) -> ShiftedExponential | None:
     """The exponential about the maximum that a nest computes along its only reduced axis.
 
     None unless it is all in the body of `nest` that reads the maximum, for the same term.
     """
-    (swept,) = maximum.reduced_axes
-
-    def reads_it(part: Expr) -> bool:
-        return any(each.buffer == maximum.target.buffer for each in loads(part))
-
+    reads_it = _reads(maximum)
     exponentials = {
         part
         for part in distinct_parts(nest.body)
@@ -70,13 +111,30 @@ def shifted_exponential(nest: Nest, maximum: Nest) -> ShiftedExponential | None:
     difference, factors = found
     term, shift = difference.args
     axes = _matched_axes(maximum, nest, term)
-    if axes is None or any(axes[swept.name] in axes_in(each) for each in (shift, *factors)):
+    if axes is None or not _is_free(maximum, axes, (shift, *factors)):
         return None
-    place = tuple(each.substitute(axes) for each in maximum.target.index)
-    read = [each for each in loads(shift) if each.buffer == maximum.target.buffer]
-    if any(each.index != place or each.guards or each.dynamic for each in read):
-        return None
+    (swept,) = maximum.reduced_axes
     return ShiftedExponential(whole, difference, factors, axes, axes[swept.name])
+
+
+def _reads(reduction: Nest) -> Callable[[Expr], bool]:
+    """Whether an expression reads what a nest computes."""
+    return lambda part: any(each.buffer == reduction.target.buffer for each in loads(part))
+
+
+def _is_free(reduction: Nest, axes: Mapping[str, str], parts: Sequence[Expr]) -> bool:
+    """Whether expressions do not depend on the reduced axis, and read what was made of the row."""
+    (swept,) = reduction.reduced_axes
+    if any(axes[swept.name] in axes_in(each) for each in parts):
+        return False
+    names = {old: Affine.of(new) for old, new in axes.items()}
+    place = tuple(each.substitute(names) for each in reduction.target.index)
+    read = [each for part in parts for each in loads(part)]
+    return not any(
+        each.index != place or each.guards or each.dynamic
+        for each in read
+        if each.buffer == reduction.target.buffer
+    )
 
 
 def _difference(

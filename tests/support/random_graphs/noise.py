@@ -13,6 +13,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from glia.base.dtype import BF16, F32, DType, from_numpy
@@ -185,6 +186,8 @@ def _disturbed(node: Node, operands: list[Any], directions: _Directions) -> Any:
     if isinstance(node, _SUMS):
         with np.errstate(all="ignore"):
             magnitudes = np.abs(_wide(node.compute(*map(_magnitude, operands))))
+        most = ml_dtypes.finfo(np.zeros((), value.dtype).real.dtype).max
+        magnitudes = np.where(np.isfinite(magnitudes), magnitudes, float(most))  # of no small float
         if isinstance(node, ops.Fft):  # every output sums every input, with other signs
             axes = tuple(range(-len(node.lengths), 0))
             magnitudes = np.sum(np.abs(_wide(operands[0])), axis=axes, keepdims=True)

@@ -18,6 +18,7 @@ def workloads() -> Iterator[Workload]:
     """Every workload, in the order of CODE.md."""
     yield from workload_parts.products()
     yield from workload_parts.rows()
+    yield from workload_parts.long_rows()
     yield from workload_parts.attentions()
     yield from workload_parts.products_with_neighbours()
     yield from workload_models.workloads()

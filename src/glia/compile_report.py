@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -11,8 +12,10 @@ from glia.graph.ir import Graph, Node, TensorType
 from glia.graph.ops import Convolution, Dot
 from glia.graph.passes.cast_dtypes import contraction_benefit
 from glia.graph.rules.regions import all_nodes
+from glia.machine.ir import EmittedWork, Traffic
+from glia.machine.ir import Program as MachineProgram
 from glia.options import CompileOptions
-from glia.tile.ir import Nest, Program, Schedule
+from glia.tile.ir import Group, Member, Nest, Program, Schedule, SharedLoop
 
 
 def casts_anything(graph: Graph, options: CompileOptions) -> bool:
@@ -87,8 +90,9 @@ def _is_float32_operation(node: Node) -> bool:
     return is_value and node.dtype is F32 and not isinstance(node, Dot | Convolution)
 
 
-def nest_report(program: Program, emitted: Mapping[str, Mapping[str, int]]) -> list[dict[str, Any]]:
+def nest_report(program: Program, machine: MachineProgram | None) -> list[dict[str, Any]]:
     """Every nest with its engine, its tiles and the instructions emitted for it."""
+    emitted = machine.emitted if machine else {}
     return [
         _nest(nest, program.schedules[nest.name], emitted.get(nest.name, {}))
         for nest in program.nests()
@@ -106,4 +110,61 @@ def _nest(nest: Nest, schedule: Schedule, emitted: Mapping[str, int]) -> dict[st
         "extents": extents,
         "tiles": {axis: schedule.tiles.get(axis, extent) for axis, extent in extents.items()},
         "instructions": dict(emitted),
+    }
+
+
+def group_report(program: Program, machine: MachineProgram | None) -> list[dict[str, Any]]:
+    """Every group, and nest by itself, in order: its loops, what it keeps on chip, moves and takes.
+
+    Times are in microseconds, of the instructions as they are emitted: passes after that may give
+    copies to other engines.
+    """
+    works = machine.works if machine else {}
+    groups = {member.nest: group for group in program.groups for _, member in group.members()}
+    units: dict[str, Group | Nest] = {}
+    for nest in program.nests():
+        unit = groups.get(nest.name, nest)
+        units.setdefault(unit.name, unit)
+    return [_unit(unit, program, works.get(name, EmittedWork())) for name, unit in units.items()]
+
+
+def _unit(unit: Group | Nest, program: Program, work: EmittedWork) -> dict[str, Any]:
+    bound, bound_ns = work.bound
+    found = {"name": unit.name, "loop": {}, "nests": [unit.name], "on_chip": {}, "ended_by": ""}
+    if isinstance(unit, Group):
+        found = {
+            "name": unit.name,
+            "loop": _loop(unit.loop),
+            "nests": [member.nest for _, member in unit.members()],
+            "on_chip": {name: program.buffers[name].bytes for name in unit.on_chip},
+            "ended_by": unit.ended_by,
+        }
+    return found | {
+        "traffic": [_traffic(name, each, program) for name, each in work.traffic.items()],
+        "transposed_bytes": work.transposed_bytes,
+        "cast_bytes": work.cast_bytes,
+        "engine_us": {name: ns / 1000 for name, ns in sorted(work.engine_ns.items())},
+        "dma_us": work.dma_ns / 1000,
+        "bound": bound,
+        "bound_us": bound_ns / 1000,
+    }
+
+
+def _traffic(name: str, traffic: Traffic, program: Program) -> dict[str, Any]:
+    """Bytes of a buffer that move; those of a constant that the compiler has laid out are once."""
+    buffer = program.buffers.get(name)
+    return {
+        "buffer": name,
+        "role": buffer.role if buffer else "constant",
+        "bytes": buffer.bytes if buffer else traffic.read_bytes,
+        **dataclasses.asdict(traffic),
+    }
+
+
+def _loop(loop: SharedLoop) -> dict[str, Any]:
+    return {
+        "extent": loop.extent,
+        "block": loop.block,
+        "copies": loop.copies,
+        "body": [each.nest if isinstance(each, Member) else _loop(each) for each in loop.body],
     }

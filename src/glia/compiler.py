@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
@@ -246,7 +246,7 @@ def _finish(
     Lower levels are compiled in up to `processes` processes where that pays.
     """
     from glia.alternatives import LEAST_SECONDS, fastest_level
-    from glia.compile_report import nest_report
+    from glia.compile_report import group_report, nest_report
     from glia.graph.flops import count_flops
     from glia.machine.shared_places import separate_memories
     from glia.neff.package import Neff
@@ -260,7 +260,7 @@ def _finish(
 
     def build(level: CompileOptions) -> tuple[Program, ...]:
         is_first = level is alternative
-        watch = _Watched(observer if is_first else None, shared.tile, shared.emitted)
+        watch = _Watched(observer if is_first else None, shared.tile, shared.machine)
         watched[level.optlevel] = watch
         made = [
             run_pipeline(
@@ -290,7 +290,8 @@ def _finish(
                 "compiled": chosen,
                 "alternatives": [dataclasses.asdict(each) for each in compared],
             },
-            "nests": nest_report(watch.tile, watch.emitted),
+            "groups": group_report(watch.tile, watch.machine),
+            "nests": nest_report(watch.tile, watch.machine),
         },
         is_compressed=not options.fast_loading_neuron_binaries,
         replicas=max(1, before.replicas),
@@ -334,19 +335,17 @@ def _cores(
 class _Watched:
     """Calls an observer, keeps what passes make that the report is of, and steps seen by none."""
 
-    def __init__(
-        self, observer: Observer | None, tile: Any = None, emitted: Mapping[str, Any] | None = None
-    ) -> None:
+    def __init__(self, observer: Observer | None, tile: Any = None, machine: Any = None) -> None:
         self.observer = observer
         self.tile = tile
-        self.emitted = emitted or {}
+        self.machine = machine  # as emitted
         self.steps: list[PassResult] = []
 
     def __call__(self, step: PassResult) -> None:
         if step.level == "tile":
             self.tile = step.ir
         elif step.level == "machine" and step.ir.emitted:
-            self.emitted = step.ir.emitted
+            self.machine = step.ir
         if self.observer:
             self.observer(step)
         else:

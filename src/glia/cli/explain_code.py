@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from glia.neff.package import Neff
+from glia.profile.group_text import group_lines, groups_of
 
 
 def explain_code(neff: Neff) -> dict[str, Any]:
@@ -18,7 +19,7 @@ def explain_code_text(facts: Mapping[str, Any]) -> str:
     lines = [f"{facts['model']} for {facts['target']}"]
     if "casts" not in facts:
         return f"{lines[0]}\nno report: a kernel, or compiled by another version of glia"
-    for part in (_precision, _level, _casts, _nests):
+    for part in (_precision, _level, _casts, _groups, _nests):
         lines += ["", *part(facts)]
     return "\n".join([*lines, *(f"note: {note}" for note in facts["notes"])])
 
@@ -65,6 +66,14 @@ def _casts(facts: Mapping[str, Any]) -> Iterator[str]:
     if other["kept"]:
         kept = ", ".join(f"{opcode} {count}" for opcode, count in other["kept"].items())
         yield f"other operations in float32: {kept}"
+
+
+def _groups(facts: Mapping[str, Any]) -> Iterator[str]:
+    yield "groups of nests that run in common loops, and nests by themselves, in order:"
+    for each in groups_of(facts):
+        first, *others = group_lines(each)
+        yield f"  {first}"
+        yield from (f"    {line}" for line in others)
 
 
 def _nests(facts: Mapping[str, Any]) -> Iterator[str]:

@@ -71,6 +71,37 @@ class Binding:
     dtype: DType
 
 
+@dataclass
+class Traffic:
+    """Bytes that are read from, and written to, a buffer in HBM, and by how many transfers."""
+
+    read_bytes: int = 0
+    written_bytes: int = 0
+    transfers: int = 0
+
+
+@dataclass
+class EmittedWork:
+    """What a group of nests, or one by itself, has to do: nanoseconds by engine and of DMA.
+
+    `traffic` is by buffer in HBM; bytes are those that are transposed, and change their dtype.
+    """
+
+    engine_ns: dict[str, float] = field(default_factory=dict)
+    dma_ns: float = 0.0
+    traffic: dict[str, Traffic] = field(default_factory=dict)
+    transposed_bytes: int = 0
+    cast_bytes: int = 0
+    instructions: int = 0
+
+    @property
+    def bound(self) -> tuple[str, float]:
+        """(what is busy for longest, its nanoseconds): all else could be beside it."""
+        busy = {**self.engine_ns, "DMA": self.dma_ns}
+        name = max(busy, key=busy.__getitem__)
+        return name, busy[name]
+
+
 @dataclass(frozen=True)
 class Program:
     """One physical core's program."""
@@ -86,6 +117,8 @@ class Program:
     notes: tuple[str, ...] = ()  # what a pass wants the user to know: spills, casts, ...
     # nest -> mnemonic -> instructions, as emitted; a program that was read from a file has none
     emitted: Mapping[str, Mapping[str, int]] = field(default_factory=dict, compare=False)
+    # group, or nest by itself -> what its instructions do, as emitted
+    works: Mapping[str, EmittedWork] = field(default_factory=dict, compare=False)
     cache: ProgramCache = field(default_factory=ProgramCache, init=False, repr=False, compare=False)
 
     def instructions(self) -> Iterator[Instr]:

@@ -441,6 +441,16 @@ function fillPath() {
   fillTable("path", [["source line"], ["instruction"], ["count", 1], ["time", 1], ["share", 1]], rows.map((r) => [r.more || r.loc || "(unknown)",
     r.opcode || "", r.count.toLocaleString("en"), time(r.ns), percent(r.share)]), "no instructions");
 }
+function fillGroups() {
+  byId("groupnote").textContent = data.more_groups ? "the first " + data.groups.length + " of " + (data.groups.length + data.more_groups) : "as the compiler emits them";
+  byId("groups").append(...data.groups.map(([name, bound, ...facts]) => {
+    const made = element("details"), list = element("ul");
+    list.append(...facts.map((fact) => element("li", fact)));
+    made.append(element("summary", name + "  ·  " + bound), list);
+    return made;
+  }));
+  if (!data.groups.length) byId("groups").append(element("p", "no report: a kernel, or compiled by another version", "dim"));
+}
 function fillList(id, items, empty) {
   byId(id).append(...(items.length ? items : [empty]).map((text) => element("li", text)));
 }
@@ -501,6 +511,7 @@ function start() {
   fillSources("lines", "source line", data.source_lines);
   fillSources("operators", "operator", data.operators);
   fillPath();
+  fillGroups();
   fillTable("stalls", [["engine"], ["instruction"], ["waited for"], ["time", 1]],
     data.stalls.map((s) => [engineCell(s.engine || ""), s.more || s.opcode, s.semaphore || "", time(s.ns)]), "no waits that cost time");
   fillList("notes", data.notes, "nothing spilled, nothing to report");

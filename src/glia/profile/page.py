@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from glia.profile.communication import exchange_parts
 from glia.profile.describe import operands_text
+from glia.profile.group_text import group_lines
 from glia.profile.memory import Residence
 from glia.profile.occupancy import occupancy
 from glia.profile.timeline import TrackSlice, lanes_of, slices_of
@@ -73,9 +74,18 @@ def page_data(profile: Profile) -> dict[str, object]:
             "SBUF": arch.sbuf_usable_bytes_per_partition,
             "PSUM": arch.psum_bytes_per_partition,
         },
+        "groups": [_group_row(each) for each in profile.groups[:MAX_ROWS]],
+        "more_groups": max(0, len(profile.groups) - MAX_ROWS),
         "peak_flops": arch.peak_flops["bf16"],
         "hbm_bytes_per_ns": arch.hbm_bytes_per_ns,
     }
+
+
+def _group_row(group: Mapping[str, Any]) -> list[str]:
+    """A group of nests: its name and loops, the rest, what it is bound by, and for how long."""
+    first, *others = group_lines(group)
+    bound = f"{group['bound']} {group['bound_us']:,.1f} us"
+    return [first[:MAX_TEXT], bound, *(each[: 2 * MAX_TEXT] for each in others)]
 
 
 def _cut(rows: Any, name: str) -> list[Any]:

@@ -42,7 +42,8 @@ class Profile:
     """The profile of one core's program in simulated time.
 
     Of several cores it is the one that ends last; `cores` then has the profile of each, in order.
-    `is_of_ranks`: they are those of several ranks, `lnc` of each.
+    `is_of_ranks`: they are those of several ranks, `lnc` of each. `groups` is what the compiler
+    says of groups of nests (`glia.compile_report.group_report`), of a kernel nothing.
     """
 
     program: Program
@@ -51,6 +52,7 @@ class Profile:
     cores: tuple[Profile, ...] = ()
     is_of_ranks: bool = False
     lnc: int = 1
+    groups: tuple[Mapping[str, Any], ...] = ()
 
     def __repr__(self) -> str:
         name, target = self.program.name, self.target.name

@@ -57,6 +57,7 @@ RankExecutor = Callable[[Sequence[Program], Sequence[Arrays], Notifications], Se
 VARIABLE = "GLIA_DEVICE"  # in the environment: the device where a call names none
 _PROFILER = "glia.profile.report:profile_programs"
 _RANK_PROFILER = "glia.profile.report:profile_ranks"
+_GROUPS = "glia.profile.group_text:groups_of"
 _BOUND = "glia.runtime.bound:BoundModel"
 _CHECKED = "glia.sim.host.check.checked_run:run_checked"
 _HOST_REPORT = "glia.sim.host.host_program:host_report"
@@ -273,7 +274,8 @@ class Model:
                 found = profile(self.neff.programs, self.neff.target, events=events)
             else:
                 found = self._profile_of_ranks(ranks, events)
-        return self._with_deferred_loads(found)
+        groups = import_object(_GROUPS)(self.neff.report)
+        return self._with_deferred_loads(replace(found, groups=groups))
 
     def _profile_of_ranks(self, ranks: int, events: int | None) -> Profile:
         if not 1 <= ranks <= self.neff.ranks:

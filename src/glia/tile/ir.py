@@ -387,13 +387,14 @@ class Group:
 
     Of the buffers `on_chip`, SBUF holds what one iteration writes; those that are needed outside of
     the group are stored to HBM as well. In a group that `is_whole` what masks make constant is
-    computed too.
+    computed too. `ended_by` says, to people, why it has no more nests.
     """
 
     name: str
     loop: SharedLoop
     on_chip: tuple[str, ...] = ()
     is_whole: bool = False
+    ended_by: str = field(default="", compare=False)
 
     def members(self) -> Iterator[tuple[tuple[SharedLoop, ...], Member]]:
         """Every nest in order, with the loops around it, outermost first."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 from glia.arch import get_target
 from glia.base.affine import ZERO
@@ -21,6 +22,7 @@ from glia.machine.emit.nest import EmitContext
 from glia.machine.emit.refusal import Refusal
 from glia.machine.emit.splice_kernels import splice
 from glia.machine.emit.staging import Source
+from glia.machine.emit.work import work_of
 from glia.machine.ir import Binding, Branch, Program, Statement, While, walk
 from glia.machine.passes.on_chip_space import ON_CHIP_ALIGNMENT
 from glia.machine.queues import QUEUE_OWNERS
@@ -94,6 +96,7 @@ class ProgramEmitter:
             {self._tile(name).name: at for name, at in self.places.items()},
             notes=(*self.program.notes, *self.context.notes),
             emitted={n: dict(sorted(each.items())) for n, each in self.context.emitted.items()},
+            works=self.context.works,
         )
 
     def _used_tiles(self, body: tuple[Statement, ...]) -> dict[str, Tile]:
@@ -157,7 +160,8 @@ class ProgramEmitter:
     def _group(self, group: tile.Group, nests: Mapping[str, tile.Nest]) -> bool:
         """Emit a group; where that cannot be done it is entered in the context's misfits."""
         try:
-            emit_group(self.context, group, nests)
+            with self._work(group.name):
+                emit_group(self.context, group, nests)
         except Refusal as refusal:
             names = (n for n in refusal.buffers if n in self.context.rows)
             self.context.misfits |= dict.fromkeys((group.name, *names), str(refusal))
@@ -201,7 +205,17 @@ class ProgramEmitter:
             self.builder.emit(instruction)
 
     def _nest(self, nest: tile.Nest) -> None:
-        emit_nest(self.context, nest, self.program.schedules[nest.name])
+        with self._work(nest.name):
+            emit_nest(self.context, nest, self.program.schedules[nest.name])
+
+    @contextmanager
+    def _work(self, name: str) -> Iterator[None]:
+        """Enter what the statements that are emitted inside have to do."""
+        block = self.builder.block
+        before = len(block)
+        yield
+        tiles = {each.tile.name: n for n, each in self.context.sources.items() if each.tile}
+        self.context.works[name] = work_of(block[before:], self.context.costs.arch, tiles)
 
     def _load_register(self, register: str, buffer: str) -> None:
         """Load a scalar buffer into a register, through int32 when it is narrower."""

@@ -32,6 +32,7 @@ from glia.machine.emit.refusal import Refusal
 from glia.machine.emit.runtime_offsets import IndirectAccess, is_varying
 from glia.machine.emit.selection import Selector
 from glia.machine.emit.staging import Source, Stager
+from glia.machine.ir import EmittedWork
 from glia.machine.queues import QUEUE_OWNERS
 from glia.tile.blocking.wide_tiles import split_wide_tiles
 from glia.tile.contraction import PARTITIONS, can_transpose, row_dim
@@ -81,6 +82,7 @@ class EmitContext:
     misfits: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     emitted: dict[str, Counter[str]] = field(default_factory=dict)
+    works: dict[str, EmittedWork] = field(default_factory=dict)
 
 
 class NestEmitter(ABC):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from glia.arch.instances import get_target
@@ -21,6 +21,7 @@ from glia.tile.ir import (
     Group,
     Nest,
     Program,
+    Schedule,
     Statement,
     While,
     accessed_buffers,
@@ -159,7 +160,7 @@ class _Finder:
             self.count += 1
             result += self._run(best.before)
             result += best.chain.nests
-            self.found.append(replace(best.group, name=f"rows.{self.count - 1}"))
+            self.found.append(replace(best.found.group, name=f"rows.{self.count - 1}"))
             at += best.length
             if best.after:
                 return result + self._run([*best.after, *run[at:]])
@@ -168,19 +169,28 @@ class _Finder:
     def _best(self, run: Sequence[Nest]) -> _Candidate | None:
         """The group that saves the most, of those that begin with the first nest of a run."""
         best: _Candidate | None = None
-        for chain, before, after in reversed([*self._chains(run)]):
+        chains, ended_by = self._chains(run)
+        for chain, before, after in reversed(chains):
             found = self._group(chain)
             has_products = self._has_products(chain)
-            if found is not None:
-                candidate = _Candidate(*found, chain, before, after, has_products)
+            last = chain.nests[-1].name
+            if isinstance(found, str):
+                ended_by = f"{last}: {found}"
+            else:
+                group = replace(found.group, ended_by=ended_by)
+                found = replace(found, group=group)
+                candidate = _Candidate(found, chain, before, after, has_products)
                 if best is None or candidate.is_better_than(best):
                     best = candidate
-            if best and not has_products and best.largest <= GOOD_BLOCK_BYTES:
+                ended_by = f"{last}: a group with it saves less"
+            if best and not has_products and best.found.largest <= GOOD_BLOCK_BYTES:
                 break
         return best
 
-    def _chains(self, nests: Sequence[Nest]) -> Iterator[tuple[Chain, list[Nest], list[Nest]]]:
-        """The chains that begin with the first nest, of one nest and more.
+    def _chains(
+        self, nests: Sequence[Nest]
+    ) -> tuple[list[tuple[Chain, list[Nest], list[Nest]]], str]:
+        """The chains that begin with the first nest, of one nest and more, and why none is longer.
 
         With each the nests in between that have nothing to do with those before them, and those
         that have, but not with any after them in the chain.
@@ -190,20 +200,21 @@ class _Finder:
         chain = Chain((first,), axes)
         before: list[Nest] = []
         after: list[Nest] = []
-        yield chain, [], []
+        found: list[tuple[Chain, list[Nest], list[Nest]]] = [(chain, [], [])]
         for nest in nests[1:]:
             longer = chain.extended(nest) if self._may_precede(nest, after) else None
             if longer is not None and _rows(longer) >= _rows(chain):
                 chain = longer
-                yield chain, [*before], [*after]
+                found.append((chain, [*before], [*after]))
             elif not self._has_products(chain):
-                break
+                return found, f"{nest.name}: it has no rows in common"
             elif self._may_precede(nest, (*chain.nests, *after)):
                 before.append(nest)
             elif len(after) < MOST_AFTER:
                 after.append(nest)
             else:
-                break
+                return found, f"{nest.name}: it has no rows in common, nor has what comes before it"
+        return found, ""
 
     def _may_precede(self, nest: Nest, others: Sequence[Nest]) -> bool:
         """Whether a nest that follows others may as well come before them."""
@@ -219,44 +230,52 @@ class _Finder:
 
     # --- one group --------------------------------------------------------------------------------
 
-    def _group(self, chain: Chain) -> tuple[int, int, Group] | None:
-        """(bytes saved, bytes of the largest tile in a partition, the group of a chain).
-
-        None where it is illegal, too large or without gain.
-        """
+    def _group(self, chain: Chain) -> _SavingGroup | str:
+        """The group of a chain; where it is illegal, too large or without gain, why."""
         if not self._pays(chain):
-            return None
+            return "it would save little traffic with HBM"
+        reason = "no axis that all have in common can be on the partitions"
         for rows in sorted(range(len(chain.shared)), key=lambda s: -self._votes(chain, s)):
             products = products_in_rows(chain, rows, self.scheduler, self.program.schedules)
             lanes = min(PARTITIONS, chain.extent(rows))
             is_full = lanes == _rows(chain)
             if products is None or (products and not is_full) or lanes <= _rows(chain) // 4:
                 continue
-            buffers = self.program.buffers
-            plan = GroupPlan(chain, rows, buffers, products, self.sbuf_bytes)
-            if not plan.lines_up():
-                continue
-            overlaps = plan.choose_blocks(2 if products else 1)
-            if not overlaps and not (products and plan.choose_blocks(1)):
-                continue
-            saved = self._saved_bytes(chain) + (self._overlapped_bytes(chain) if overlaps else 0)
-            saved -= plan.reloaded_bytes() if products else 0
-            loop = plan.loop()
-            if loop is None or (products and saved < LEAST_SAVED_BYTES):
-                continue
-            overlaps &= not products or plan.instructions() <= MOST_INSTRUCTIONS
-            if not overlaps and plan.instructions() > MOST_OF_ONE:
-                continue
-            group = Group("rows", loop)
-            nests = {nest.name: nest for nest in chain.nests}
-            grouped = [GroupedNest(nests[m.nest], around, m.axes) for around, m in group.members()]
-            on_chip = self._on_chip(plan.on_chip, grouped)
-            group = replace(group, on_chip=on_chip)
-            if not overlaps and not self._outweighs(chain, group):
-                continue
-            if not why_illegal_together(grouped, on_chip, self.program):
-                return saved, plan.largest_bytes(), group
-        return None
+            found = self._in_rows(chain, rows, products)
+            if isinstance(found, _SavingGroup):
+                return found
+            reason = found
+        return reason
+
+    def _in_rows(
+        self, chain: Chain, rows: int, products: Mapping[str, Schedule]
+    ) -> _SavingGroup | str:
+        """The group of a chain with a shared axis on the partitions, or why there is none."""
+        plan = GroupPlan(chain, rows, self.program.buffers, products, self.sbuf_bytes)
+        if not plan.lines_up():
+            return "rows lie in another dimension, or in another part, of a buffer"
+        overlaps = plan.choose_blocks(2 if products else 1)
+        if not overlaps and not (products and plan.choose_blocks(1)):
+            return "a block of all does not fit SBUF"
+        saved = self._saved_bytes(chain) + (self._overlapped_bytes(chain) if overlaps else 0)
+        saved -= plan.reloaded_bytes() if products else 0
+        loop = plan.loop()
+        if loop is None:
+            return "all is one block"
+        if products and saved < LEAST_SAVED_BYTES:
+            return "operands would be read so often that little traffic with HBM is saved"
+        overlaps &= not products or plan.instructions() <= MOST_INSTRUCTIONS
+        if not overlaps and plan.instructions() > MOST_OF_ONE:
+            return "an iteration has too many instructions"
+        group = Group("rows", loop)
+        nests = {nest.name: nest for nest in chain.nests}
+        grouped = [GroupedNest(nests[m.nest], around, m.axes) for around, m in group.members()]
+        on_chip = self._on_chip(plan.on_chip, grouped)
+        group = replace(group, on_chip=on_chip)
+        if not overlaps and not self._outweighs(chain, group):
+            return "iterations do not overlap, which costs more than traffic with HBM"
+        illegal = why_illegal_together(grouped, on_chip, self.program)
+        return illegal or _SavingGroup(saved, plan.largest_bytes(), group)
 
     def _outweighs(self, chain: Chain, group: Group) -> bool:
         """Whether a group takes less, one thing at a time, than DMA for what it saves.
@@ -350,15 +369,19 @@ class _Finder:
 
 
 @dataclass(frozen=True)
-class _Candidate:
-    """A group, the bytes that it saves, its nests, and those in between that move out of it.
-
-    `largest` is what a partition holds of one buffer.
-    """
+class _SavingGroup:
+    """A group, the bytes that it saves, and what a partition holds of one buffer at most."""
 
     saved: int
     largest: int
     group: Group
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """A group that was found, its nests, and those in between that move out of it."""
+
+    found: _SavingGroup
     chain: Chain
     before: list[Nest]
     after: list[Nest]
@@ -370,10 +393,11 @@ class _Candidate:
         Of nests without products that is one that saves about as much with smaller tiles, as it
         has an axis in common that the longer one does not: then more iterations overlap.
         """
+        found, other = self.found, longer.found
         if self.has_products:
-            return self.saved > longer.saved
-        is_smaller = self.largest <= GOOD_BLOCK_BYTES < longer.largest
-        return is_smaller and self.saved > longer.saved - LEAST_SAVED_BYTES
+            return found.saved > other.saved
+        is_smaller = found.largest <= GOOD_BLOCK_BYTES < other.largest
+        return is_smaller and found.saved > other.saved - LEAST_SAVED_BYTES
 
     @property
     def length(self) -> int:
@@ -425,7 +449,7 @@ class _RunSearch:
         saved = 0
         while start < stop:
             found = self.group_at(start, None if may_exceed else stop)
-            saved += found.saved if found else 0
+            saved += found.found.saved if found else 0
             start += found.length if found else 1
         return saved
 

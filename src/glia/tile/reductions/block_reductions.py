@@ -113,7 +113,8 @@ class _Divider:
             elif reader in body:
                 self._add_square(division, reader)
         has_sums = any(part.is_summed for part in division.parts.values())
-        if not has_sums or not self._is_long(division):
+        is_one = sum(each.count for each in blocks_of(division)) == 1
+        if is_one or not has_sums or not self._is_long(division):
             return None
         self._add_producers(division, body)
         division.mask = mask_of(division)

@@ -143,7 +143,7 @@ def blocks_of(division: Division) -> list[Blocks]:
     others.
     """
     extent, mask = division.extent, division.mask
-    one = _block_extent(extent, division.term_bytes)
+    one = min(extent, _block_extent(extent, division.term_bytes))
     full = extent // one
     found = [Blocks(0, full, one)]
     if left := extent - full * one:

@@ -56,13 +56,16 @@ def rows(random: np.random.Generator) -> tuple[Callable[..., Any], tuple[np.ndar
     axis = int(random.integers(len(shape) + 1))
     shape.insert(axis, int(random.choice(COLUMNS)))
     scale = float(random.choice((1.0, 0.3, -0.5)))
-    wanted = random.permutation(7)[: random.integers(1, 4)]
+    wanted = random.permutation(11)[: random.integers(1, 5)]
+    is_stored = bool(random.integers(2))
     dtype = (np.float32, np.float32, jnp.bfloat16)[random.integers(3)]
 
     def function(x: Array, w: Array) -> tuple[Array, ...]:
         wide = x.astype(jnp.float32)
         top = wide.max(axis, keepdims=True)
         e = jnp.exp((wide - top) * scale)
+        e = jax.lax.optimization_barrier(e) if is_stored else e
+        weighted = jax.lax.optimization_barrier(e * w)
         total = e.sum(axis, keepdims=True)
         mean = wide.mean(axis, keepdims=True)
         parts = (
@@ -73,6 +76,10 @@ def rows(random: np.random.Generator) -> tuple[Callable[..., Any], tuple[np.ndar
             lambda: jax.nn.logsumexp(wide, axis),
             lambda: jnp.square(wide - mean).sum(axis),
             lambda: (wide - mean) / jnp.sqrt(jnp.var(wide, axis, keepdims=True) + 1e-3),
+            lambda: weighted,
+            lambda: weighted.sum(axis),
+            lambda: (weighted * top).sum(axis),
+            lambda: e.sum(),
         )
         return tuple(parts[n]() for n in wanted)
 

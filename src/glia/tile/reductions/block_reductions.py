@@ -184,7 +184,11 @@ class _Divider:
         if not part.is_summed:
             name = part.nest.target.buffer
             along = dimensions(part.nest.target, part.axis)
-            reading = [_reading(part, each) for each in self.readers.get(name, ()) if each in body]
+            reading = [
+                _reading(part, each)
+                for each in self.readers.get(name, ())
+                if each in body and not _reads(each, division.shift.target.buffer)
+            ]
             added = {
                 found.nest.name
                 for found in reading
@@ -194,7 +198,8 @@ class _Divider:
             if not added:
                 return False
             (division.split[name],) = along
-            if len(added) < len(self.readers[name]) or not self._may_change(name):
+            is_all = len(added) == len(self.readers[name]) and self._may_change(name)
+            if not is_all or added & division.kept:
                 division.kept.add(part.nest.name)
         division.parts[part.nest.name] = part
         return True
@@ -246,7 +251,9 @@ class _Divider:
             part = division.parts.get(statement.name) if isinstance(statement, Nest) else None
             if part is not None:
                 read = {load.buffer for load in loads(part.nest.body)}
-                read -= {division.shift.target.buffer, part.source}  # those of blocks are read
+                read -= {part.source}  # of which that of the block is read
+                if part.exponential is not None or part.square is not None:
+                    read -= {division.shift.target.buffer}  # and here the shift of the block
                 if any(read & self._written(each) for each in after):
                     return None
                 inside.append(part)
@@ -303,7 +310,15 @@ def _is_divisible(part: BlockedNest, extent: int) -> bool:
             return False
     elif nest.finish is not None:
         return False
-    return is_linear(nest.body, part.is_repaired)
+    reduced = {axis.name for axis in nest.reduced_axes}
+    factor = part.repair.index if part.repair is not None else ()
+    is_factor_of_sum = not any(reduced & {*each.variables} for each in factor)
+    return is_factor_of_sum and is_linear(nest.body, part.is_repaired)
+
+
+def _reads(nest: Nest, name: str) -> bool:
+    """Whether the body of a nest reads a buffer."""
+    return any(load.buffer == name for load in loads(nest.body))
 
 
 def _is_plain(nest: Nest) -> bool:

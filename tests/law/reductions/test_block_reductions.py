@@ -156,6 +156,40 @@ def test_blocks_of_infinities_are_like_whole_rows(name: str) -> None:
 
 
 @pytest.mark.usefixtures("short_rows")
+@pytest.mark.parametrize("factor", (1.0, 0.0, 1e-9, -1.0))
+def test_what_a_mask_hides_counts_where_a_factor_says_so(factor: float) -> None:
+    """Exponentials of what is hidden are 0 for factors that are known to be positive alone."""
+    random = np.random.default_rng(0)
+    k = random.standard_normal((COLUMNS, 16)).astype(np.float32)
+
+    def function(q: Array, t: Array) -> Array:
+        scores = q @ k.T
+        rows, columns = (jax.lax.broadcasted_iota(jnp.int32, scores.shape, d) for d in (0, 1))
+        scores = jnp.where(columns <= 4 * rows, scores, -1e9)
+        return jnp.exp((scores - scores.max(-1, keepdims=True)) * t).sum(-1)
+
+    q = random.standard_normal((ROWS, 16)).astype(np.float32)
+    neff = glia.compile(jax.jit(function).lower(q, factor), target="trn2", auto_cast="none")
+    assert any(".blocks" in nest["name"] for nest in neff.report["nests"])
+    found = glia.load(neff)(q, np.float32(factor))[0]
+    np.testing.assert_allclose(found, function(q, np.float32(factor)), rtol=2e-5)
+
+
+@pytest.mark.usefixtures("short_rows")
+def test_two_exponentials_in_one_sum_are_computed_whole() -> None:
+    def function(x: Array) -> tuple[Array, Array]:
+        p = jax.lax.optimization_barrier(jnp.exp(x - x.max(-1, keepdims=True)))
+        return p @ jnp.ones((COLUMNS, 16)), (p * jnp.exp(0.5 * (x - x.max(-1, keepdims=True)))).sum(
+            -1
+        )
+
+    x = values(COLUMNS)
+    neff = glia.compile(jax.jit(function).lower(x), target="trn2", auto_cast="none", verify=True)
+    for found, wanted in zip(glia.load(neff)(x), function(x), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=2e-5)
+
+
+@pytest.mark.usefixtures("short_rows")
 @pytest.mark.parametrize("name", MASKS)
 def test_what_a_mask_hides_is_in_no_block(name: str) -> None:
     program = nests_of(FUNCTIONS[f"{name} attention"], values(COLUMNS))

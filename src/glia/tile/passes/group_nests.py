@@ -183,7 +183,7 @@ class _Finder:
                 if best is None or candidate.is_better_than(best):
                     best = candidate
                 ended_by = f"{last}: a group with it saves less"
-            if best and not has_products and best.found.largest <= GOOD_BLOCK_BYTES:
+            if best and not has_products and best.found.largest_bytes <= GOOD_BLOCK_BYTES:
                 break
         return best
 
@@ -372,8 +372,8 @@ class _Finder:
 class _SavingGroup:
     """A group, the bytes that it saves, and what a partition holds of one buffer at most."""
 
-    saved: int
-    largest: int
+    saved_bytes: int
+    largest_bytes: int
     group: Group
 
 
@@ -395,9 +395,9 @@ class _Candidate:
         """
         found, other = self.found, longer.found
         if self.has_products:
-            return found.saved > other.saved
-        is_smaller = found.largest <= GOOD_BLOCK_BYTES < other.largest
-        return is_smaller and found.saved > other.saved - LEAST_SAVED_BYTES
+            return found.saved_bytes > other.saved_bytes
+        is_smaller = found.largest_bytes <= GOOD_BLOCK_BYTES < other.largest_bytes
+        return is_smaller and found.saved_bytes > other.saved_bytes - LEAST_SAVED_BYTES
 
     @property
     def length(self) -> int:
@@ -449,7 +449,7 @@ class _RunSearch:
         saved = 0
         while start < stop:
             found = self.group_at(start, None if may_exceed else stop)
-            saved += found.found.saved if found else 0
+            saved += found.found.saved_bytes if found else 0
             start += found.length if found else 1
         return saved
 

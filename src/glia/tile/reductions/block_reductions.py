@@ -14,7 +14,7 @@ blocks have; what is left of it are numbers, or what attention mixes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 
 from glia.arch.instances import get_target
@@ -71,11 +71,12 @@ class _Divider:
         self.sbuf_bytes = sbuf_bytes
         self.made: dict[str, Buffer] = {}
         self.is_masked = False
+        self.sources = dict(program.aliases)
         self.readers: dict[str, list[Nest]] = {}
         self.writers: dict[str, list[Nest]] = {}
         for nest in program.nests():
             self.writers.setdefault(nest.target.buffer, []).append(nest)
-            for name in {load.buffer for load in nest.loads}:
+            for name in dict.fromkeys(load.buffer for load in nest.loads):
                 self.readers.setdefault(name, []).append(nest)
         self.fixed = {*program.outputs, *control_buffers(program.body)}
         self.fixed.update(name for pair in program.aliases for name in pair)
@@ -90,15 +91,21 @@ class _Divider:
             elif isinstance(statement, Branch):
                 statement = replace(statement, arms=tuple(map(self.block, statement.arms)))
             found.append(statement)
-        for nest in [each for each in found if isinstance(each, Nest)]:
-            division = self._division(nest, found)
-            found = (division and self._divided(division, found)) or found
+        nests = [each for each in found if isinstance(each, Nest)]
+        inside = {nest.name for nest in nests}
+        for nest in nests:
+            division = self._division(nest, inside) if nest.name in inside else None
+            if division is not None and self._divide(division, found):
+                inside -= division.parts.keys()  # what `readers` and `writers` have is no more so
         return tuple(found)
 
     # --- what is divided --------------------------------------------------------------------------
 
-    def _division(self, nest: Nest, body: Sequence[Statement]) -> Division | None:
-        """What runs in blocks with a reduction; None where that is nothing, or rows are short."""
+    def _division(self, nest: Nest, inside: Set[str]) -> Division | None:
+        """What runs in blocks with a reduction; None where that is nothing, or rows are short.
+
+        All of it is `inside` of one block of statements, and not divided.
+        """
         reduction = nest.reduction
         is_alone = len(self.writers[nest.target.buffer]) == 1
         if reduction is None or reduction.dtype is not F32 or len(reduction.axes) != 1:
@@ -108,15 +115,15 @@ class _Divider:
         (axis,) = nest.reduced_axes
         division = Division(nest, axis.extent, {nest.name: BlockedNest(nest, axis.name)})
         for reader in self.readers.get(nest.target.buffer, ()):
-            if reader in body and reduction.function == "maximum":
-                self._add_exponential(division, reader, body)
-            elif reader in body:
+            if reader.name in inside and reduction.function == "maximum":
+                self._add_exponential(division, reader, inside)
+            elif reader.name in inside:
                 self._add_square(division, reader)
         has_sums = any(part.is_summed for part in division.parts.values())
         is_one = sum(each.count for each in blocks_of(division)) == 1
         if is_one or not has_sums or not self._is_long(division):
             return None
-        self._add_producers(division, body)
+        self._add_producers(division, inside)
         division.mask = mask_of(division)
         return division
 
@@ -126,12 +133,8 @@ class _Divider:
         If other nests need all of a row again, it has to be so long that a group could not have
         one row on chip, with what they write.
         """
-        reads = [
-            name
-            for name in self.readers
-            for load in division.shift.loads
-            if load.buffer == name and dimensions(load, division.parts[division.shift.name].axis)
-        ]
+        axis = division.parts[division.shift.name].axis
+        reads = [load.buffer for load in division.shift.loads if dimensions(load, axis)]
         reads += (division.parts[name].nest.target.buffer for name in division.kept)
         others = {
             reader.target.buffer: reader.dtype.bytes
@@ -152,14 +155,16 @@ class _Divider:
         is_temporary = self.program.buffers[name].role == "temporary" and name not in self.fixed
         return is_temporary and len(self.writers.get(name, ())) == 1
 
-    def _add_exponential(self, division: Division, nest: Nest, body: Sequence[Statement]) -> None:
+    def _add_exponential(self, division: Division, nest: Nest, inside: Set[str]) -> None:
         """Add a nest with an exponential, and those that sum up what it writes, if any do."""
         exponential = shifted_exponential(nest, division.shift)
-        if exponential is None:
+        if exponential is None or nest.name in division.parts:
             return
         repair = _repair(nest, exponential)
         place = Load(repair.target.buffer, F32, repair.target.index)
-        if self._add_sums(division, BlockedNest(nest, exponential.axis, place, exponential), body):
+        if self._add_sums(
+            division, BlockedNest(nest, exponential.axis, place, exponential), inside
+        ):
             division.repairs[nest.name] = repair
 
     def _add_square(self, division: Division, nest: Nest) -> None:
@@ -174,7 +179,7 @@ class _Divider:
         if part.is_summed and is_even and nest.extents[part.axis] == division.extent:
             division.parts[nest.name] = part
 
-    def _add_sums(self, division: Division, part: BlockedNest, body: Sequence[Statement]) -> bool:
+    def _add_sums(self, division: Division, part: BlockedNest, inside: Set[str]) -> bool:
         """Add a nest if it is a sum, or a map that sums read; whether it is.
 
         A map that others read too is kept, and computed for them when totals are known.
@@ -187,13 +192,13 @@ class _Divider:
             reading = [
                 _reading(part, each)
                 for each in self.readers.get(name, ())
-                if each in body and not _reads(each, division.shift.target.buffer)
+                if each.name in inside and not _reads(each, division.shift.target.buffer)
             ]
             added = {
                 found.nest.name
                 for found in reading
                 if found and found.nest.name not in division.parts
-                if len(along) == 1 and self._add_sums(division, found, body)
+                if len(along) == 1 and self._add_sums(division, found, inside)
             }
             if not added:
                 return False
@@ -204,7 +209,7 @@ class _Divider:
         division.parts[part.nest.name] = part
         return True
 
-    def _add_producers(self, division: Division, body: Sequence[Statement]) -> None:
+    def _add_producers(self, division: Division, inside: Set[str]) -> None:
         """Add the nests that compute, for those of the division alone, what is reduced."""
         part = division.parts[division.shift.name]
         for load in division.shift.loads:
@@ -217,7 +222,7 @@ class _Divider:
             is_parallel = any(axis == each.name for each in nest.parallel_axes)
             is_along = is_parallel and dimensions(nest.target, axis) == along
             is_read = self._is_read_along(division, load.buffer, along)
-            if is_along and is_read and nest in body and _is_plain(nest):
+            if is_along and is_read and nest.name in inside and _is_plain(nest):
                 division.parts[nest.name] = BlockedNest(nest, axis)
                 (division.split[load.buffer],) = along
                 division.produced.add(load.buffer)
@@ -235,60 +240,97 @@ class _Divider:
 
     # --- the statements ---------------------------------------------------------------------------
 
-    def _divided(self, division: Division, body: Sequence[Statement]) -> list[Statement] | None:
-        """The statements with a division carried out; None where the order does not allow it.
+    def _divide(self, division: Division, body: list[Statement]) -> bool:
+        """Carry a division out in a block of statements; whether their order allows it.
 
         Blocks come together, after what does not need them. What needs them, totals included, comes
         later, in the order there was.
         """
         builder = BlockedNests(division, self.program.buffers)
+        places = [at for at, each in enumerate(body) if each.name in division.parts]
         if not builder.is_possible:
-            return None
+            return False
+        span = slice(places[0], places[-1] + 1)
         before: list[Statement] = []
         inside: list[BlockedNest] = []
-        after: list[Statement] = []
-        for statement in body:
-            part = division.parts.get(statement.name) if isinstance(statement, Nest) else None
+        after = _Ordered(self.sources)
+        waited_for = _Ordered(self.sources)
+        for statement in body[span]:
+            part = division.parts.get(statement.name)
             if part is not None:
-                read = {load.buffer for load in loads(part.nest.body)}
-                read -= {part.source}  # of which that of the block is read
-                if part.exponential is not None or part.square is not None:
-                    read -= {division.shift.target.buffer}  # and here the shift of the block
-                if any(read & self._written(each) for each in after):
-                    return None
+                if after.writes_any(_read_in_blocks(part, division.shift)):
+                    return False
                 inside.append(part)
-                after += builder.totals(part)
+                waited_for.append(part.nest)
+                for total in builder.totals(part):
+                    after.append(total)
                 if part.nest.name not in division.kept:
                     continue
-            if any(self._conflict(each, statement) for each in after) or any(
-                self._conflict(each.nest, statement) for each in inside
-            ):
+            if after.precedes(statement) or waited_for.precedes(statement):
                 after.append(statement)
             else:
                 before.append(statement)
-        for name in division.kept:
-            _put_late(after, name, self._conflict)
+        for name in [each for each in division.parts if each in division.kept]:
+            after.put_late(name)
         nests = [builder.nest(part, blocks) for blocks in builder.blocks for part in inside]
+        body[span] = [*before, *nests, *after.statements]
         self.made |= builder.buffers
         self.is_masked |= division.mask is not None
-        return [*before, *nests, *after]
+        return True
 
-    def _conflict(self, first: Statement, second: Statement) -> bool:
-        """Whether two statements have to stay in their order."""
-        return bool(
-            self._written(first) & self._touched(second)
-            or self._touched(first) & self._written(second)
-        )
+
+class _Ordered:
+    """Statements in order, with the buffers that they touch and write; outputs by their sources."""
+
+    def __init__(self, sources: Mapping[str, str]) -> None:
+        self.sources = sources
+        self.statements: list[Statement] = []
+        self.touched: set[str] = set()
+        self.written: set[str] = set()
+
+    def append(self, statement: Statement) -> None:
+        """Add a statement at the end."""
+        self.statements.append(statement)
+        self.touched |= self._touched(statement)
+        self.written |= self._written(statement)
+
+    def precedes(self, statement: Statement) -> bool:
+        """Whether a statement has to stay behind one of these."""
+        touched, written = self._touched(statement), self._written(statement)
+        return not (self.written.isdisjoint(touched) and self.touched.isdisjoint(written))
+
+    def writes_any(self, names: Iterable[str]) -> bool:
+        """Whether one of these writes one of some buffers."""
+        return any(self.sources.get(name, name) in self.written for name in names)
+
+    def put_late(self, name: str) -> None:
+        """Move a nest to before the first statement that has to follow it."""
+        at = next(n for n, each in enumerate(self.statements) if each.name == name)
+        alone = _Ordered(self.sources)
+        alone.append(self.statements.pop(at))
+        rest = range(at, len(self.statements))
+        later = (n for n in rest if alone.precedes(self.statements[n]))
+        self.statements.insert(next(later, len(self.statements)), alone.statements[0])
 
     def _touched(self, statement: Statement) -> set[str]:
-        sources = dict(self.program.aliases)
-        return {sources.get(name, name) for name in accessed_buffers(statement)}
+        return {self.sources.get(name, name) for name in accessed_buffers(statement)}
 
     def _written(self, statement: Statement) -> set[str]:
         """The buffers that a nest writes, or anything else accesses."""
         if not isinstance(statement, Nest):
             return self._touched(statement)
-        return {dict(self.program.aliases).get(statement.target.buffer, statement.target.buffer)}
+        return {self.sources.get(statement.target.buffer, statement.target.buffer)}
+
+
+def _read_in_blocks(part: BlockedNest, shift: Nest) -> set[str]:
+    """The buffers that a nest reads in blocks, but for those of which it reads that of the block.
+
+    The whole shift is replaced where it is in an exponential or square, and nowhere else.
+    """
+    replaced = {part.source}
+    if part.exponential is not None or part.square is not None:
+        replaced.add(shift.target.buffer)
+    return {load.buffer for load in loads(part.nest.body)} - replaced
 
 
 def _repair(nest: Nest, exponential: ShiftedExponential) -> Nest:
@@ -343,13 +385,3 @@ def _reading(part: BlockedNest, reader: Nest) -> BlockedNest | None:
     repair = replace(part.repair, index=index)
     is_free = not any(each.coefficient(axis) for each in index)
     return BlockedNest(reader, axis, repair, source=load.buffer) if is_free else None
-
-
-def _put_late(
-    body: list[Statement], name: str, conflict: Callable[[Statement, Statement], bool]
-) -> None:
-    """Move a nest to before the first statement that has to follow it."""
-    at = next(n for n, each in enumerate(body) if isinstance(each, Nest) and each.name == name)
-    nest = body.pop(at)
-    later = (n for n in range(at, len(body)) if conflict(nest, body[n]))
-    body.insert(next(later, len(body)), nest)

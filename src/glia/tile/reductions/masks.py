@@ -55,8 +55,13 @@ def _mask_in(division: Division, name: str) -> Mask | None:
         rows = _rows(division, name, row)
         if kept is None or rows is None or hidden is None:
             continue
-        term = number_elsewhere(division.shift.body, {}, {nest.target.buffer: hidden})
-        if term == identity("maximum", F32):
+        known = {nest.target.buffer: hidden}
+        term = number_elsewhere(division.shift.body, {}, known)
+        exponentials = [
+            each.exponential.whole for each in division.parts.values() if each.exponential
+        ]
+        are_nothing = all(number_elsewhere(each, {}, known) == 0.0 for each in exponentials)
+        if term == identity("maximum", F32) and are_nothing:
             return Mask(name, part, value, kept, rows)
     return None
 

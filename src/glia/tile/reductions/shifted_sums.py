@@ -12,11 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from glia.base.affine import Affine
-from glia.base.dtype import BF16, F32
+from glia.base.dtype import F32
 from glia.tile.ir import Apply, Expr, Index, Literal, Load, Nest, loads
 from glia.tile.nest_rewriting import are_equal, axes_in, distinct_parts, substitute, with_part
+from glia.tile.passes.defer_factors import WIDE_RANGE
 
-WIDE_RANGE = (F32, BF16)  # types in which a factor between 0 and 1 may be applied later
 _ONE = Literal(1.0, F32)
 
 
@@ -183,8 +183,12 @@ def _matched_axes(maximum: Nest, nest: Nest, term: Expr) -> dict[str, str] | Non
     """By axis of a maximum, the axis of a nest with which a term is what the maximum is of."""
     found: dict[str, str] = {}
     pairs: list[tuple[Expr, Expr]] = [(maximum.body, term)]
+    seen: set[tuple[Expr, Expr]] = set()
     while pairs:
         one, other = pairs.pop()
+        if (one, other) in seen:
+            continue
+        seen.add((one, other))
         if isinstance(one, Load) and isinstance(other, Load):
             affine = [*zip(one.index, other.index, strict=False)]
         elif isinstance(one, Index) and isinstance(other, Index):
@@ -197,7 +201,9 @@ def _matched_axes(maximum: Nest, nest: Nest, term: Expr) -> dict[str, str] | Non
             pairs += zip(one.args, other.args, strict=False)
     names = {old: Affine.of(new) for old, new in found.items()}
     extents = nest.extents
-    is_same = substitute(maximum.body, names) == term and len({*found.values()}) == len(found)
+    is_same = are_equal(substitute(maximum.body, names), term) and len({*found.values()}) == len(
+        found
+    )
     is_whole = all(extents[found[a]] == n for a, n in maximum.extents.items() if a in found)
     names_all = {axis for axis, extent in maximum.extents.items() if extent > 1} <= found.keys()
     return found if is_same and is_whole and names_all else None

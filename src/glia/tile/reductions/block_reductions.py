@@ -143,12 +143,11 @@ class _Divider:
             if reader.name not in division.parts and reader.reduction is None
             if division.extent in reader.extents.values()
         }
-        beside = WORKING_BYTES if others else 0
-        most = self.sbuf_bytes * (GROUP_SHARE if others else ROW_SHARE) - beside
-        return (
-            division.extent * (division.term_bytes + division.map_bytes + sum(others.values()))
-            > most
-        )
+        value_bytes = division.term_bytes + division.map_bytes + sum(others.values())
+        most = self.sbuf_bytes * ROW_SHARE
+        if others:
+            most = self.sbuf_bytes * GROUP_SHARE - WORKING_BYTES
+        return division.extent * value_bytes > most
 
     def _may_change(self, name: str) -> bool:
         """Whether a buffer is a temporary of nests, one of which writes it."""
@@ -162,9 +161,8 @@ class _Divider:
             return
         repair = _repair(nest, exponential)
         place = Load(repair.target.buffer, F32, repair.target.index)
-        if self._add_sums(
-            division, BlockedNest(nest, exponential.axis, place, exponential), inside
-        ):
+        part = BlockedNest(nest, exponential.axis, place, exponential)
+        if self._add_sums(division, part, inside):
             division.repairs[nest.name] = repair
 
     def _add_square(self, division: Division, nest: Nest) -> None:
@@ -248,8 +246,6 @@ class _Divider:
         """
         builder = BlockedNests(division, self.program.buffers)
         places = [at for at, each in enumerate(body) if each.name in division.parts]
-        if not builder.is_possible:
-            return False
         span = slice(places[0], places[-1] + 1)
         before: list[Statement] = []
         inside: list[BlockedNest] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from glia.base.affine import Affine
@@ -26,7 +26,7 @@ LARGEST = 3.4028234663852886e38  # of float32: an infinite maximum is no shift
 
 
 class BlockedNests:
-    """Builds nests; `buffers` are those that they need, and `is_possible` says whether all can."""
+    """Builds nests; `buffers` are those that they need."""
 
     def __init__(self, division: Division, buffers: Mapping[str, Buffer]) -> None:
         self.division = division
@@ -34,8 +34,9 @@ class BlockedNests:
         self.blocks = blocks_of(division)
         self.count = 1 + max(each.first + each.count - 1 for each in self.blocks)
         mask = division.mask
-        self.runs = None if mask is None else runs_of(self.blocks, mask.kept)
-        self.is_possible = mask is None or self.runs is not None
+        self.runs: Sequence[Rows | None] = [None]
+        if mask is not None:
+            self.runs = runs_of(self.blocks, mask.kept)
         self.buffers: dict[str, Buffer] = {}
 
     # --- blocks -----------------------------------------------------------------------------------
@@ -160,7 +161,7 @@ class BlockedNests:
 
     def totals(self, part: BlockedNest) -> Iterator[Nest]:
         """What a nest computes of all blocks: the shift, and factors, or the repaired sum."""
-        for run in self.runs or (None,):
+        for run in self.runs:
             block = Axis("block", self.count if run is None else run.stop - run.start)
             number = Affine.of(block.name) + (0 if run is None else run.start)
             if part.is_summed:

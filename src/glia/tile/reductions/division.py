@@ -195,8 +195,8 @@ def rows_of(block: Blocks, kept: KeptColumns) -> tuple[int, int]:
     return first, min(_up(int(rows[-1]) + 1), len(kept.low))
 
 
-def runs_of(blocks: Sequence[Blocks], kept: KeptColumns) -> list[Rows] | None:
-    """Rows of which the same blocks keep something; None where those do not follow each other."""
+def runs_of(blocks: Sequence[Blocks], kept: KeptColumns) -> list[Rows]:
+    """Rows of which the same blocks keep something; none where those do not follow each other."""
     spans: dict[int, tuple[int, int]] = {}
     for each in blocks:
         assert each.rows is not None
@@ -207,7 +207,7 @@ def runs_of(blocks: Sequence[Blocks], kept: KeptColumns) -> list[Rows] | None:
     for first, last in itertools.pairwise(edges):
         numbers = sorted(n for n, span in spans.items() if span[0] <= first and last <= span[1])
         if not numbers or numbers[-1] - numbers[0] + 1 != len(numbers):
-            return None
+            return []
         found.append(Rows(first, last, numbers[0], numbers[-1] + 1))
     return found
 

@@ -13,7 +13,14 @@ from glia.tile.ir import Load
 from glia.tile.masked_columns import kept_columns, masked_number, number_elsewhere, parts
 from glia.tile.nest_rewriting import axis_values, with_part
 from glia.tile.passes.skip_masked_blocks import WORTH_SHARE
-from glia.tile.reductions.division import BlockedNest, Division, Mask, blocks_of, dimensions
+from glia.tile.reductions.division import (
+    BlockedNest,
+    Division,
+    Mask,
+    blocks_of,
+    dimensions,
+    runs_of,
+)
 
 HIDDEN = "hidden"  # stands for what a mask puts in place of values
 MOST_PIECES = 128  # of blocks that a mask divides, each with instructions of its own
@@ -24,10 +31,15 @@ def mask_of(division: Division) -> Mask | None:
 
     Nothing may depend on what is hidden, as in `skip_masked_blocks`, and each row keeps something.
     """
+    reduction = division.shift.reduction
+    if reduction is None or reduction.function != "maximum":
+        return None
     found = next((mask for name in division.parts if (mask := _mask_in(division, name))), None)
     if found is None or not (found.kept.low < found.kept.high).all():
         return None
     pieces = blocks_of(replace(division, mask=found))
+    if not runs_of(pieces, found.kept):
+        return None
     kept = sum(each.extent * (each.rows[1] - each.rows[0]) for each in pieces if each.rows)
     is_worth = kept <= WORTH_SHARE * division.extent * len(found.kept.low)
     return found if is_worth and len(pieces) <= MOST_PIECES else None

@@ -138,7 +138,8 @@ def test_a_group_begins_at_the_product_from_which_most_is_saved(later: int, plac
 
     def best(run: Any) -> Any:
         found = saved.get((run[0], run[0] + len(run)))
-        return found and SimpleNamespace(saved=found[0], length=found[1], has_products=True)
+        group = found and SimpleNamespace(saved_bytes=found[0])
+        return group and SimpleNamespace(found=group, length=found[1], has_products=True)
 
     search = group_nests._RunSearch(range(6), best, lambda nest: nest in (0, 2))  # type: ignore[arg-type]
     assert search.cut(0) == place

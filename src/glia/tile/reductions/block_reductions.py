@@ -14,6 +14,7 @@ blocks have; what is left of it are numbers, or what attention mixes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 
@@ -21,6 +22,7 @@ from glia.arch.instances import get_target
 from glia.base.affine import Affine
 from glia.base.dtype import F32
 from glia.options import CompileOptions
+from glia.tile.contraction import PARTITIONS, contraction_operands
 from glia.tile.ir import (
     Branch,
     Buffer,
@@ -124,6 +126,12 @@ class _Divider:
         if is_one or not has_sums or not self._is_long(division):
             return None
         self._add_producers(division, inside)
+        lanes = math.prod(each.extent for each in nest.parallel_axes)
+        products = (contraction_operands(part.nest) for part in division.parts.values())
+        if lanes < PARTITIONS and not any(products):
+            return (
+                None  # parts of a row lie on the partitions, which a block would be too short for
+            )
         division.mask = mask_of(division)
         return division
 

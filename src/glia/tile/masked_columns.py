@@ -11,6 +11,7 @@ import numpy as np
 from glia.graph.scalar import MIRRORED
 from glia.tile.affine_predicates import AffineCondition
 from glia.tile.ir import Apply, Expr, Literal, Load
+from glia.tile.nest_rewriting import distinct_parts
 
 MASKED = -9e8  # numbers no greater stand for minus infinity: less than any score by far
 
@@ -136,10 +137,5 @@ def _product(args: Sequence[float | None]) -> float | None:
 
 def parts(expression: Expr | None) -> Iterator[Apply]:
     """The functions in an expression, each once."""
-    waiting, seen = [expression], set[int]()
-    while waiting:
-        part = waiting.pop()
-        if isinstance(part, Apply) and id(part) not in seen:
-            seen.add(id(part))
-            waiting.extend(part.args)
-            yield part
+    found = () if expression is None else distinct_parts(expression)
+    return (part for part in found if isinstance(part, Apply))

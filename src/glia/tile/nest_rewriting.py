@@ -12,6 +12,7 @@ from glia.base.dtype import DType
 from glia.tile.ir import (
     Accumulator,
     Apply,
+    Branch,
     Call,
     Dynamic,
     Expr,
@@ -25,6 +26,7 @@ from glia.tile.ir import (
     Store,
     While,
     WholeBuffers,
+    loads,
 )
 
 T = TypeVar("T")
@@ -111,6 +113,11 @@ def distinct_parts(expression: Expr) -> Iterator[Expr]:
             seen.add(id(part))
             yield part
             stack.extend(part.args if isinstance(part, Apply) else ())
+
+
+def reads(expression: Expr | None, name: str) -> bool:
+    """Whether an expression reads a buffer."""
+    return any(load.buffer == name for load in loads(expression))
 
 
 def with_part(expression: Expr, old: Apply, new: Expr) -> Expr:
@@ -325,6 +332,18 @@ def _map(program: Program, change: Callable[[Nest | WholeBuffers], Nest | WholeB
     return replace(program, body=with_replacements(program.body, lambda each: (change(each),)))
 
 
+def with_blocks(
+    statement: Statement, change: Callable[[Sequence[Statement]], tuple[Statement, ...]]
+) -> Statement:
+    """The statement with the blocks of statements inside of it changed, in program order."""
+    if isinstance(statement, While):
+        condition = change(statement.condition)
+        return replace(statement, condition=condition, body=change(statement.body))
+    if isinstance(statement, Branch):
+        return replace(statement, arms=tuple(map(change, statement.arms)))
+    return statement
+
+
 def with_replacements(
     body: Sequence[Statement], change: Callable[[Nest | WholeBuffers], Iterable[Statement]]
 ) -> tuple[Statement, ...]:
@@ -333,10 +352,6 @@ def with_replacements(
     for each in body:
         if isinstance(each, Nest | WholeBuffers):
             found += change(each)
-        elif isinstance(each, While):
-            condition, inner = (with_replacements(b, change) for b in (each.condition, each.body))
-            found.append(replace(each, condition=condition, body=inner))
         else:
-            arms = tuple(with_replacements(arm, change) for arm in each.arms)
-            found.append(replace(each, arms=arms))
+            found.append(with_blocks(each, lambda block: with_replacements(block, change)))
     return tuple(found)

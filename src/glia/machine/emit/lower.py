@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 
 from glia.arch import get_target
 from glia.base.affine import ZERO
@@ -23,7 +24,7 @@ from glia.machine.emit.refusal import Refusal
 from glia.machine.emit.splice_kernels import splice
 from glia.machine.emit.staging import Source
 from glia.machine.emit.work import work_of
-from glia.machine.ir import Binding, Branch, Program, Statement, While, walk
+from glia.machine.ir import Binding, Branch, EmittedWork, Program, Statement, While, walk
 from glia.machine.passes.on_chip_space import ON_CHIP_ALIGNMENT
 from glia.machine.queues import QUEUE_OWNERS
 from glia.machine.shared_places import shared_places
@@ -96,8 +97,16 @@ class ProgramEmitter:
             {self._tile(name).name: at for name, at in self.places.items()},
             notes=(*self.program.notes, *self.context.notes),
             emitted={n: dict(sorted(each.items())) for n, each in self.context.emitted.items()},
-            works=self.context.works,
+            works=self._works_by_buffer(),
         )
+
+    def _works_by_buffer(self) -> dict[str, EmittedWork]:
+        """What groups and nests do, with traffic by the buffers that tiles in HBM hold."""
+        buffers = {each.tile.name: n for n, each in self.context.sources.items() if each.tile}
+        return {
+            name: replace(work, traffic={buffers.get(n, n): t for n, t in work.traffic.items()})
+            for name, work in self.context.works.items()
+        }
 
     def _used_tiles(self, body: tuple[Statement, ...]) -> dict[str, Tile]:
         """The tiles that instructions or bindings name; a packed constant leaves its own unused."""
@@ -214,8 +223,7 @@ class ProgramEmitter:
         block = self.builder.block
         before = len(block)
         yield
-        tiles = {each.tile.name: n for n, each in self.context.sources.items() if each.tile}
-        self.context.works[name] = work_of(block[before:], self.context.costs.arch, tiles)
+        self.context.works[name] = work_of(block[before:], self.context.costs.arch)
 
     def _load_register(self, register: str, buffer: str) -> None:
         """Load a scalar buffer into a register, through int32 when it is narrower."""

@@ -5,7 +5,7 @@ Loops count each of their trips; a loop whose trips are known at run time only c
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from glia.arch import Arch
 from glia.isa.instructions.dma import Transfer
@@ -17,14 +17,14 @@ from glia.isa.operand import Memory
 from glia.machine.ir import EmittedWork, Loop, Statement, Traffic, blocks
 
 
-def work_of(block: Sequence[Statement], arch: Arch, names: Mapping[str, str]) -> EmittedWork:
-    """The work of statements; `names` are those of buffers, by that of their tile in HBM."""
+def work_of(block: Sequence[Statement], arch: Arch) -> EmittedWork:
+    """The work of statements, with traffic by tile in HBM."""
     found = EmittedWork()
     for instruction, times in _executions(block, 1):
         found.instructions += times
         if isinstance(instruction, Transfer):
             found.dma_ns += times * instruction.transfer_nanoseconds(arch)
-            _add_traffic(found, instruction, times, names)
+            _add_traffic(found, instruction, times)
             continue
         engine = instruction.runs_on
         ns = times * arch.cycles_to_ns(engine, instruction.cycles(arch))
@@ -36,15 +36,12 @@ def work_of(block: Sequence[Statement], arch: Arch, names: Mapping[str, str]) ->
     return found
 
 
-def _add_traffic(
-    work: EmittedWork, transfer: Transfer, times: int, names: Mapping[str, str]
-) -> None:
+def _add_traffic(work: EmittedWork, transfer: Transfer, times: int) -> None:
     written = [*transfer.written_patterns()]
     for pattern in transfer.moved():
         if pattern.memory is not Memory.HBM:
             continue
-        name = names.get(pattern.tile.name, pattern.tile.name)
-        traffic = work.traffic.setdefault(name, Traffic())
+        traffic = work.traffic.setdefault(pattern.tile.name, Traffic())
         traffic.transfers += times
         moved = times * min(pattern.bytes, transfer.moved_bytes())  # of a table, some rows
         if pattern in written:

@@ -20,7 +20,6 @@ from glia.tile.contraction import contraction_operands
 from glia.tile.ir import (
     Accumulator,
     Apply,
-    Branch,
     Buffer,
     Expr,
     Literal,
@@ -29,12 +28,11 @@ from glia.tile.ir import (
     Program,
     Statement,
     Store,
-    While,
     accessed_buffers,
     control_buffers,
     loads,
 )
-from glia.tile.nest_rewriting import axes_in, axis_values, map_leaves, substitute
+from glia.tile.nest_rewriting import axes_in, axis_values, map_leaves, substitute, with_blocks
 
 WIDE_RANGE = (F32, BF16)  # types with the range of float32: a factor does not decide what fits
 MOST_RESULTS = 4  # for each element of the operand: a factor is applied to as many
@@ -102,12 +100,8 @@ class _Deferrer:
         """The statements of a block with factors deferred, in inner blocks as well."""
         found: list[Statement] = []
         for statement in body:
-            if isinstance(statement, While):
-                condition = self.block(statement.condition)
-                statement = replace(statement, condition=condition, body=self.block(statement.body))
-            elif isinstance(statement, Branch):
-                statement = replace(statement, arms=tuple(map(self.block, statement.arms)))
-            elif isinstance(statement, Nest):
+            statement = with_blocks(statement, self.block)
+            if isinstance(statement, Nest):
                 for load in contraction_operands(statement) or ():
                     statement = self._defer(statement, load, found)
             found.append(statement)

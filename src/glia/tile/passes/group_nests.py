@@ -17,18 +17,17 @@ from glia.tile.group_legal import (
     why_not_on_chip,
 )
 from glia.tile.ir import (
-    Branch,
     Group,
     Nest,
     Program,
     Schedule,
     Statement,
-    While,
     accessed_buffers,
     control_buffers,
     schedules_in_groups,
 )
 from glia.tile.model_families import FAMILIES
+from glia.tile.nest_rewriting import with_blocks
 from glia.tile.passes.choose_layouts import choose_layouts
 from glia.tile.passes.group_plan import GOOD_BLOCK_BYTES, Chain, GroupPlan, products_in_rows
 from glia.tile.passes.schedule import NestScheduler
@@ -124,12 +123,7 @@ class _Finder:
                 continue
             result += self._run(run)
             run = []
-            if isinstance(statement, While):
-                condition = self.block(statement.condition)
-                statement = replace(statement, condition=condition, body=self.block(statement.body))
-            elif isinstance(statement, Branch):
-                statement = replace(statement, arms=tuple(map(self.block, statement.arms)))
-            result.append(statement)
+            result.append(with_blocks(statement, self.block))
         return (*result, *self._run(run))
 
     def _is_eligible(self, nest: Nest) -> bool:

@@ -24,20 +24,18 @@ from glia.base.dtype import F32
 from glia.options import CompileOptions
 from glia.tile.contraction import PARTITIONS, contraction_operands
 from glia.tile.ir import (
-    Branch,
     Buffer,
     Load,
     Nest,
     Program,
     Statement,
     Store,
-    While,
     accessed_buffers,
     control_buffers,
     loads,
     ordered_axes,
 )
-from glia.tile.nest_rewriting import axes_in, axis_values
+from glia.tile.nest_rewriting import axes_in, axis_values, reads, with_blocks
 from glia.tile.passes.group_plan import GROUP_SHARE, WORKING_BYTES
 from glia.tile.passes.skip_masked_blocks import NOTE
 from glia.tile.reductions.blocks import BlockedNests
@@ -85,14 +83,7 @@ class _Divider:
 
     def block(self, body: Sequence[Statement]) -> tuple[Statement, ...]:
         """The statements of a block with reductions divided, in inner blocks as well."""
-        found: list[Statement] = []
-        for statement in body:
-            if isinstance(statement, While):
-                condition = self.block(statement.condition)
-                statement = replace(statement, condition=condition, body=self.block(statement.body))
-            elif isinstance(statement, Branch):
-                statement = replace(statement, arms=tuple(map(self.block, statement.arms)))
-            found.append(statement)
+        found = [with_blocks(each, self.block) for each in body]
         nests = [each for each in found if isinstance(each, Nest)]
         inside = {nest.name for nest in nests}
         for nest in nests:
@@ -142,11 +133,11 @@ class _Divider:
         one row on chip, with what they write.
         """
         axis = division.parts[division.shift.name].axis
-        reads = [load.buffer for load in division.shift.loads if dimensions(load, axis)]
-        reads += (division.parts[name].nest.target.buffer for name in division.kept)
+        names = [load.buffer for load in division.shift.loads if dimensions(load, axis)]
+        names += (division.parts[name].nest.target.buffer for name in division.kept)
         others = {
             reader.target.buffer: reader.dtype.bytes
-            for name in reads
+            for name in names
             for reader in self.readers.get(name, ())
             if reader.name not in division.parts and reader.reduction is None
             if division.extent in reader.extents.values()
@@ -198,7 +189,7 @@ class _Divider:
             reading = [
                 _reading(part, each)
                 for each in self.readers.get(name, ())
-                if each.name in inside and not _reads(each, division.shift.target.buffer)
+                if each.name in inside and not reads(each.body, division.shift.target.buffer)
             ]
             added = {
                 found.nest.name
@@ -360,11 +351,6 @@ def _is_divisible(part: BlockedNest, extent: int) -> bool:
     factor = part.repair.index if part.repair is not None else ()
     is_factor_of_sum = not any(reduced & {*each.variables} for each in factor)
     return is_factor_of_sum and is_linear(nest.body, part.is_repaired)
-
-
-def _reads(nest: Nest, name: str) -> bool:
-    """Whether the body of a nest reads a buffer."""
-    return any(load.buffer == name for load in loads(nest.body))
 
 
 def _is_plain(nest: Nest) -> bool:

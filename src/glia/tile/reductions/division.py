@@ -168,7 +168,7 @@ def _block_extent(extent: int, term_bytes: int) -> int:
 
 def _pieces(block: Blocks, kept: KeptColumns) -> Iterator[Blocks]:
     """A block in rows of which it keeps all values, and of which it keeps some."""
-    first, last = rows_of(block, kept)
+    first, last = _rows_of(block, kept)
     low, high = block.start, block.start + block.extent
     every = (kept.low[first:last] <= low) & (kept.high[first:last] >= high)
     inside = every.nonzero()[0]
@@ -185,7 +185,7 @@ def _pieces(block: Blocks, kept: KeptColumns) -> Iterator[Blocks]:
             yield Blocks(block.start, 1, block.extent, block.first, suffix, (start, stop), is_whole)
 
 
-def rows_of(block: Blocks, kept: KeptColumns) -> tuple[int, int]:
+def _rows_of(block: Blocks, kept: KeptColumns) -> tuple[int, int]:
     """The rows between the first and the last of which a block keeps some value, in tiles."""
     some = (kept.low < block.start + block.extent) & (kept.high > block.start)
     rows = some.nonzero()[0]

@@ -14,7 +14,14 @@ from dataclasses import dataclass, replace
 from glia.base.affine import Affine
 from glia.base.dtype import F32
 from glia.tile.ir import Apply, Expr, Index, Literal, Load, Nest, loads
-from glia.tile.nest_rewriting import are_equal, axes_in, distinct_parts, substitute, with_part
+from glia.tile.nest_rewriting import (
+    are_equal,
+    axes_in,
+    distinct_parts,
+    reads,
+    substitute,
+    with_part,
+)
 from glia.tile.passes.defer_factors import WIDE_RANGE
 
 _ONE = Literal(1.0, F32)
@@ -84,9 +91,9 @@ def shifted_square(nest: Nest, mean: Nest) -> ShiftedSquare | None:
     if not isinstance(difference, Apply) or difference.function != "subtract":
         return None
     term, shift = difference.args
-    axes = _matched_axes(mean, nest, term)
-    is_free = axes is not None and _is_free(mean, axes, (shift,))
-    if axes is None or not is_free or not _reads(mean)(shift) or _reads(mean)(term):
+    name = mean.target.buffer
+    axes = _matched_axes(mean, nest, term) if reads(shift, name) and not reads(term, name) else None
+    if axes is None or not _is_free(mean, axes, (shift,)):
         return None
     return ShiftedSquare(difference, axes[mean.reduced_axes[0].name], axes)
 
@@ -96,17 +103,17 @@ def shifted_exponential(nest: Nest, maximum: Nest) -> ShiftedExponential | None:
 
     None unless it is all in the body of `nest` that reads the maximum, for the same term.
     """
-    reads_it = _reads(maximum)
+    name = maximum.target.buffer
     exponentials = {
         part
         for part in distinct_parts(nest.body)
-        if isinstance(part, Apply) and part.function == "exp" and reads_it(part)
+        if isinstance(part, Apply) and part.function == "exp" and reads(part, name)
     }
     if len(exponentials) != 1:
         return None
     (whole,) = exponentials
-    found = _difference(whole.args[0], reads_it)
-    if found is None or reads_it(with_part(nest.body, whole, _ONE)):
+    found = _difference(whole.args[0], name)
+    if found is None or reads(with_part(nest.body, whole, _ONE), name):
         return None
     difference, factors = found
     term, shift = difference.args
@@ -115,11 +122,6 @@ def shifted_exponential(nest: Nest, maximum: Nest) -> ShiftedExponential | None:
         return None
     (swept,) = maximum.reduced_axes
     return ShiftedExponential(whole, difference, factors, axes, axes[swept.name])
-
-
-def _reads(reduction: Nest) -> Callable[[Expr], bool]:
-    """Whether an expression reads what a nest computes."""
-    return lambda part: any(each.buffer == reduction.target.buffer for each in loads(part))
 
 
 def _is_free(reduction: Nest, axes: Mapping[str, str], parts: Sequence[Expr]) -> bool:
@@ -137,13 +139,11 @@ def _is_free(reduction: Nest, axes: Mapping[str, str], parts: Sequence[Expr]) ->
     )
 
 
-def _difference(
-    part: Expr, reads_it: Callable[[Expr], bool]
-) -> tuple[Apply, tuple[Expr, ...]] | None:
-    """The difference of which the right side reads it, and what it is multiplied by."""
+def _difference(part: Expr, name: str) -> tuple[Apply, tuple[Expr, ...]] | None:
+    """The difference of which the right side reads a buffer, and what it is multiplied by."""
     factors: list[Expr] = []
     while isinstance(part, Apply) and part.dtype is F32:
-        reading = [at for at, each in enumerate(part.args) if reads_it(each)]
+        reading = [at for at, each in enumerate(part.args) if reads(each, name)]
         if len(reading) != 1:
             return None
         (at,) = reading

@@ -21,6 +21,11 @@ def values(*shape: int) -> Array:
     return np.random.default_rng(3).standard_normal(shape).astype(np.float32)
 
 
+def halves(*shape: int) -> Array:
+    """Multiples of a half, which bfloat16 has exactly."""
+    return np.random.default_rng(4).integers(-20, 20, shape).astype(np.float32) / 2
+
+
 MASKS = {
     "|": lambda p, f: (p < 2) | (f > 7),
     "~": lambda p, f: ~((p < 5) & (f >= 3)),
@@ -90,6 +95,39 @@ def test_reductions_count_what_a_mask_leaves() -> None:
     np.testing.assert_allclose(both(kernel, x), expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("name", ["sum", "mean", "var"])
+def test_rows_that_a_reduction_leaves_out_stay(name: str) -> None:
+    def kernel(x, y):
+        out = nl.ndarray((8, 12), dtype=x.dtype, buffer=nl.shared_hbm)
+        i_p, i_f = nl.mgrid[0:8, 0:12]
+        result, data = nl.load(y), nl.load(x)
+        chosen = (i_p < 5) & (i_f < 7)
+        result[:, 2:3] = getattr(nl, name)(data[i_p, i_f], axis=1, mask=chosen)
+        nl.store(out, result)
+        return out
+
+    x, y = values(8, 12), values(8, 12) + 9
+    expected = y.copy()
+    expected[:5, 2] = getattr(np, name)(x[:5, :7], axis=1)
+    np.testing.assert_allclose(both(kernel, x, y), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_columns_that_a_product_leaves_out_stay() -> None:
+    def kernel(x, y):
+        out = nl.ndarray((12, 12), dtype=x.dtype, buffer=nl.shared_hbm)
+        result, data = nl.load(y), nl.load(x)
+        i_p, i_f = nl.mgrid[0:8, 0:12]
+        chosen = (i_p < 5) & (i_f < 7)
+        result[...] = nisa.nc_matmul(data, data[i_p, i_f], mask=chosen)
+        nl.store(out, result)
+        return out
+
+    x, y = halves(8, 12), halves(12, 12)
+    expected = y.copy()
+    expected[:, :7] = x[:5].T @ x[:5, :7]
+    np.testing.assert_array_equal(both(kernel, x, y), expected)
+
+
 @pytest.mark.parametrize("is_chosen", [True, False])
 def test_a_selection_may_take_all_or_nothing(is_chosen: bool) -> None:
     def kernel(x):
@@ -136,3 +174,64 @@ def test_what_computes_on_a_box_says_so(name: str) -> None:
 
     with pytest.raises(errors.UnsupportedMask, match=f"{name}.* that is not a box"):
         nki.simulate_kernel(nki.jit(kernel), values(8, 8))
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_a_tile_of_another_dtype_keeps_what_a_mask_leaves_out(name: str) -> None:
+    """The value is made first, in its own dtype, and copied where the mask holds."""
+    mask = MASKS[name]
+
+    def kernel(x, y):
+        out = nl.ndarray((3, 8, 12), dtype=x.dtype, buffer=nl.shared_hbm)
+        i_p, i_f = nl.mgrid[0:8, 0:12]
+        whole, chosen = nl.load(x), mask(i_p, i_f)
+        loaded, computed, selected = (nl.load(y) for _ in range(3))
+        loaded[i_p, i_f] = nl.load(x[i_p, i_f], mask=chosen, dtype=nl.bfloat16)
+        computed[:, :] = nl.copy(whole, mask=chosen, dtype=nl.bfloat16)
+        selected[0:8, 0:12] = nisa.affine_select(
+            pred=i_f >= i_p, on_true_tile=whole, on_false_value=-4.0, mask=chosen,
+            dtype=nl.bfloat16,
+        )  # fmt: skip
+        for number, tile in enumerate((loaded, computed, selected)):
+            nl.store(out[number], tile)
+        return out
+
+    x, y = halves(8, 12), values(8, 12) + 9
+    below = np.where(COLUMNS >= ROWS, x, -4)
+    expected = np.stack([np.where(mask(ROWS, COLUMNS), each, y) for each in (x, x, below)])
+    np.testing.assert_array_equal(both(kernel, x, y), expected)
+
+
+def test_columns_and_transposes_of_another_dtype_keep_what_a_mask_leaves_out() -> None:
+    def kernel(x, y):
+        out = nl.ndarray((2, 8, 12), dtype=x.dtype, buffer=nl.shared_hbm)
+        i_p, i_f = nl.mgrid[0:8, 0:12]
+        turned, reduced = nl.load(y), nl.load(y)
+        rows, columns = nl.mgrid[0:12, 0:8]
+        turned[...] = nl.load_transpose2d(x, mask=(columns < rows), dtype=nl.bfloat16)
+        taken = nl.load(y)
+        reduced[:, 3:4] = nisa.tensor_reduce(
+            np.max, taken[i_p, i_f], axis=(1,), mask=(i_p < 5) & (i_f < 7), dtype=nl.bfloat16
+        )
+        nl.store(out[0], turned)
+        nl.store(out[1], reduced)
+        return out
+
+    x, y = halves(12, 8), halves(8, 12) + 8
+    first, second = np.where(ROWS < COLUMNS, x.T, y), y.copy()
+    second[:5, 3] = y[:5, :7].max(1)
+    np.testing.assert_array_equal(both(kernel, x, y), np.stack([first, second]))
+
+
+def test_a_copy_that_would_lose_what_was_skipped_is_refused() -> None:
+    def kernel(x, index):
+        out = nl.ndarray((8, 12), dtype=nl.float32, buffer=nl.shared_hbm)
+        tile = nl.zeros((8, 12), dtype=nl.float32, buffer=nl.sbuf)
+        rows = nl.load(index)
+        i_f = nl.arange(12)[None, :]
+        tile[...] = nl.load(x[rows, i_f], dtype=nl.bfloat16, mode=nisa.oob_mode.skip)
+        nl.store(out, tile)
+        return out
+
+    with pytest.raises(errors.PartialAssignment, match=r"bfloat16\[8, 12\] to float32\[8, 12\]"):
+        both(kernel, values(20, 12), np.arange(8, dtype=np.int32)[:, None])

@@ -509,3 +509,19 @@ class SumsChangeInWhile(CompileError, SyntaxError):
     code = "GLIA697"
     message = "tile {name} in PSUM holds sums before an iteration of a while loop and none after it"
     help = "make the tile in the body of the loop, nl.zeros(..., buffer=nl.psum)"
+
+
+class PartialAssignment(CompileError, SyntaxError):
+    """A tile takes a value of which elements are left out, and which has another dtype or place.
+
+    Cause: such a value is made first and copied; what it leaves out must stay in the tile, and
+    which elements that are is not known here: indices out of bounds were skipped, the mask is one
+    over other dimensions, or the assignment is of a part of the value.
+    Fix: give the function the dtype of the tile; index the tile with the dimensions of the value.
+    Example: tile[...] = nl.load(x[index, i_f], dtype=nl.bfloat16, mode=nisa.oob_mode.skip), where
+    the tile is float32.
+    """
+
+    code = "GLIA699"
+    message = "a value that leaves elements out cannot be copied, {what}"
+    help = "give the function that makes it the dtype of the tile"

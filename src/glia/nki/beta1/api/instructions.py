@@ -19,9 +19,7 @@ from glia.nki.beta1.api.issue import (
     ON_CHIP,
     PSUM,
     SBUF,
-    MaskedPart,
     align_partition_start,
-    boxed_part,
     broadcast_view,
     check_partitions,
     copy_tile,
@@ -29,7 +27,6 @@ from glia.nki.beta1.api.issue import (
     ensure_in_sbuf,
     fill,
     mask_predicate,
-    masked_part,
     operand,
     select_affine,
     temporary_tile,
@@ -53,6 +50,7 @@ from glia.nki.beta1.run.frame import Frame, require_frame
 from glia.nki.beta1.tensors.buffers import Buffer, psum, sbuf
 from glia.nki.beta1.tensors.dtypes import promote, to_dtype_name
 from glia.nki.beta1.tensors.index import Index, Mask
+from glia.nki.beta1.tensors.masked_part import MaskedPart, boxed_part, masked_part
 from glia.nki.beta1.tensors.storage import DeferredWrite
 from glia.nki.beta1.tensors.tensor import Tensor
 from glia.nki.names import enums
@@ -228,7 +226,9 @@ def _defer_matmul(
 ) -> Tensor:  # fmt: skip
     """A float32 tile in PSUM whose instructions `write` or `accumulate` issue."""
     result = defer("nki.isa.nc_matmul", shape, "float32", lambda dst, cut: None, buffer=psum)
-    result.storage.deferred = DeferredWrite(write, (PSUM,), accumulate)
+    result.storage.deferred = DeferredWrite(
+        write, (PSUM,), accumulate, MaskedPart(shape), by_dma=False
+    )
     return result
 
 
@@ -270,7 +270,7 @@ def nc_transpose(
     regions, buffer = (ON_CHIP, sbuf) if is_vector else ((PSUM,), psum)
     return defer(
         "nki.isa.nc_transpose", shape, name, write, regions=regions, buffer=buffer,
-        is_partial=part.box is not None,
+        partial=part.transposed(),
     )  # fmt: skip
 
 
@@ -481,9 +481,10 @@ def tensor_partition_reduce(op: Any, data: Any, *, mask: Any = None, dtype: Any 
 
     shape = (1, *source.shape[1:])
     empty = False if part.is_empty else None
+    box = ((0, 1), *part.box[1:]) if part.box else None
     return defer(
         "nki.isa.tensor_partition_reduce", shape, name, write, mask=empty, regions=(SBUF,),
-        is_partial=part.box is not None,
+        partial=MaskedPart(shape, box),
     )  # fmt: skip
 
 
@@ -570,9 +571,10 @@ def _rows_only(
 
     result = to_dtype_name(dtype) if dtype is not None else data.dtype_name
     empty = False if part.is_empty else None
+    box = (part.box[0], *((0, count) for count in shape[1:])) if part.box else None
     return defer(
         f"nki.isa.{name}", shape, result, write, mask=empty, regions=(SBUF,),
-        is_partial=part.box is not None,
+        partial=MaskedPart(shape, box),
     )  # fmt: skip
 
 

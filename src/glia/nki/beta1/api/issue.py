@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,14 +17,15 @@ from glia.nki.api.elementwise import binary_step
 from glia.nki.beta1.errors import (
     DestinationTooSmall,
     IndirectNotSupported,
+    PartialAssignment,
     PartitionMismatch,
     UnsupportedHere,
-    UnsupportedMask,
     WrongMemory,
 )
 from glia.nki.beta1.run.frame import Frame, require_frame
 from glia.nki.beta1.tensors.buffers import Buffer, sbuf
-from glia.nki.beta1.tensors.index import Box, Conditions, Index, Mask
+from glia.nki.beta1.tensors.index import Conditions, Index
+from glia.nki.beta1.tensors.masked_part import CutOperand, MaskedPart, boxed_part, masked_part
 from glia.nki.beta1.tensors.storage import DeferredWrite, Storage, allocate_unchecked
 from glia.nki.beta1.tensors.tensor import Tensor
 from glia.nki.issue.instruction import issue
@@ -36,63 +36,7 @@ from glia.nki.tensors.nki_tensor import NkiTensor
 
 SBUF, PSUM = MemoryRegion.sbuf, MemoryRegion.psum
 ON_CHIP = (SBUF, PSUM)
-CutOperand = Callable[[NkiTensor], NkiTensor]
 Write = Callable[[NkiTensor, CutOperand], Any]
-
-
-# --- masks ---------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class MaskedPart:
-    """The elements of a tile of `shape` that a mask selects: none, or those of `box` and `rest`."""
-
-    shape: tuple[int, ...]
-    box: Box | None = None
-    rest: Mask | None = None
-    is_empty: bool = False
-
-    def cut(self, tensor: NkiTensor) -> NkiTensor:
-        """The box of an operand; its dimensions of one element stay whole."""
-        if self.box is None:
-            return tensor
-        for axis, (first, end) in enumerate(self.box[: tensor.ndim]):
-            if (first, end) != (0, self.shape[axis]) and tensor.shape[axis] == self.shape[axis]:
-                tensor = tensor.slice(axis, first, end)
-        return tensor
-
-
-def masked_part(mask: Any, shape: tuple[int, ...]) -> MaskedPart:
-    """The part of a tile that a mask selects: a Mask, a truth value, or None for all of it."""
-    if 0 in shape:
-        return MaskedPart(shape, is_empty=True)
-    if mask is None or mask is True or (isinstance(mask, np.bool_) and mask):
-        return MaskedPart(shape)
-    if isinstance(mask, bool | np.bool_):
-        return MaskedPart(shape, is_empty=True)
-    if not isinstance(mask, Mask):
-        raise UnsupportedMask(what=f"a {type(mask).__name__}", loc=caller())
-    box, rest = mask.bounding_box(shape)
-    if box is None:
-        return MaskedPart(shape, is_empty=True)
-    is_whole = box == tuple((0, count) for count in shape)
-    return MaskedPart(shape, None if is_whole else box, rest)
-
-
-def boxed_part(function: str, mask: Any, shape: tuple[int, ...]) -> MaskedPart:
-    """The part of a tile that a mask selects; UnsupportedMask where that is not a box."""
-    part = masked_part(mask, shape)
-    if part.rest is not None:
-        what = f"a mask of {function} that is not a box (mask the store in its place)"
-        raise UnsupportedMask(what=what, loc=caller())
-    return part
-
-
-def conjoin_masks(first: Any, second: Any) -> Any:
-    """The conjunction of two optional masks."""
-    if first is None or second is None:
-        return second if first is None else first
-    return first & second
 
 
 # --- operands ------------------------------------------------------------------------------------
@@ -254,15 +198,17 @@ def defer(
     regions: tuple[MemoryRegion, ...] = ON_CHIP,
     accumulate: Callable[[Tensor], None] | None = None,
     by_dma: bool = False,
-    is_partial: bool = False,
+    partial: MaskedPart | None = None,
+    skips: bool = False,
     splits: bool = False,
 ) -> Tensor:
     """A result of this shape whose instruction is deferred until its destination is known.
 
     `write(destination, cut)` issues it for the part of the destination that the mask leaves and
     cuts operands to the same part. The mask is one of `masked`, by default the shape itself.
-    `is_partial` says that `write` itself leaves elements out, `splits` that it computes element by
-    element, so that a tile of many dimensions can be written in parts.
+    `partial` is what `write` itself writes of the result, by default all; `skips` says that the
+    data decide. `splits` says that it computes element by element, so that a tile of many
+    dimensions can be written in parts.
     """
     write = _split_free_dimension(write) if splits and len(shape) > MOST_DIMS else write
     frame = require_frame(function)
@@ -270,13 +216,15 @@ def defer(
     name = frame.unique_name("", function.rpartition(".")[2])
     storage = Storage(frame, name, buffer, dtype, (), shape)
     part = masked_part(mask, masked or shape)
+    is_partial = skips or (partial is not None and not partial.is_whole)
 
     def emit(destination: Tensor, is_fresh: bool) -> None:
         write_part(
             destination, part, write, is_fresh=is_fresh, by_dma=by_dma, is_partial=is_partial
         )
 
-    storage.deferred = DeferredWrite(emit, regions, accumulate)
+    written = None if skips else part if partial is None or part.is_empty else partial
+    storage.deferred = DeferredWrite(emit, regions, accumulate, written, by_dma)
     result = storage.whole = Tensor.of_storage(storage)
     frame.pending = storage
     return result
@@ -391,8 +339,17 @@ def assign(slot: Tensor, value: Any, mask: Any = None) -> None:
     if hasattr(value, "assign_to"):
         value.assign_to(slot)
     elif isinstance(value, Tensor):
-        if mask is not None or not _forward_to_slot(slot, value):
-            copy_into(slot, value, mask)
+        offer = value.storage.deferred
+        if mask is None and _forward_to_slot(slot, value):
+            return
+        part = masked_part(mask, slot.shape)
+        if offer is None or (offer.part is not None and offer.part.is_whole):
+            copy_into(slot, value, part)
+            return
+        written = _written_part(slot, value, offer.part, part)
+        if offer.by_dma and written.rest is not None:
+            value.storage.fill = 0.0
+        copy_into(slot, value, written)
     else:
         number = np.asarray(value).item()
         part = masked_part(mask, slot.shape)
@@ -415,8 +372,19 @@ def _forward_to_slot(slot: Tensor, value: Tensor) -> bool:
     return True
 
 
-def copy_into(slot: Tensor, value: Tensor, mask: Any = None) -> None:
-    """Copy a tile to a slot of a shape that it broadcasts to."""
+def _written_part(
+    slot: Tensor, value: Tensor, written: MaskedPart | None, chosen: MaskedPart
+) -> MaskedPart:
+    """What a slot takes of a value whose instruction writes a part of it; the rest stays."""
+    is_all = chosen.is_whole and value.shape == value.storage.shape
+    if written is None or not is_all or len(written.shape) != slot.ndim:
+        what = f"{value.dtype_name}{list(value.shape)} to {slot.dtype_name}{list(slot.shape)}"
+        raise PartialAssignment(what=what, loc=caller())
+    return written
+
+
+def copy_into(slot: Tensor, value: Tensor, part: MaskedPart | None = None) -> None:
+    """Copy a tile to a slot, or a part of one, of a shape that it broadcasts to."""
     if not value.is_on_chip:
         raise WrongMemory(
             name="value", function="assignment", wanted="psum|sbuf", found="hbm", loc=caller()
@@ -433,9 +401,9 @@ def copy_into(slot: Tensor, value: Tensor, mask: Any = None) -> None:
         shaped = broadcast_view(source, slot.shape, frame)
 
     def write(dst: NkiTensor, cut: CutOperand) -> None:
-        copy_tile(frame, dst, cut(shaped))
+        copy_tile(frame, dst, align_partition_start(frame, cut(shaped)))
 
-    write_part(slot, masked_part(mask, slot.shape), _split_free_dimension(write))
+    write_part(slot, part or MaskedPart(slot.shape), _split_free_dimension(write))
 
 
 def copy_tile(frame: Frame, dst: NkiTensor, src: NkiTensor) -> None:

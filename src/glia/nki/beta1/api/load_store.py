@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -14,15 +13,12 @@ from glia.nki import isa as nisa
 from glia.nki.beta1.api.issue import (
     PSUM,
     SBUF,
-    MaskedPart,
-    boxed_part,
     broadcast_partitions_into,
     broadcast_view,
     copy_tile,
     defer,
     ensure_in_sbuf,
     fill,
-    masked_part,
     operand,
     temporary_tile,
     transfer,
@@ -40,6 +36,7 @@ from glia.nki.beta1.run.frame import Frame, require_frame
 from glia.nki.beta1.tensors.buffers import psum
 from glia.nki.beta1.tensors.dtypes import to_dtype_name
 from glia.nki.beta1.tensors.index import Box
+from glia.nki.beta1.tensors.masked_part import MaskedPart, boxed_part, masked_part
 from glia.nki.beta1.tensors.tensor import FUNCTIONS, Tensor
 from glia.nki.issue.instruction import issue
 from glia.nki.issue.transfers import dma_compute, dma_transpose
@@ -75,17 +72,6 @@ def tile_shape(frame: Frame, shape: tuple[int, ...]) -> tuple[int, ...]:
     return shape if len(shape) > 1 else (*shape, 1)
 
 
-def boxes(part: MaskedPart) -> Iterator[Box | None]:
-    """Disjoint boxes that make up a part; None stands for all of the tile."""
-    if part.is_empty:
-        return
-    if part.rest is None:
-        yield part.box
-        return
-    box = part.box or tuple((0, count) for count in part.shape)
-    yield from part.rest.boxes(box)
-
-
 def load(src: Any, *, mask: Any = None, dtype: Any = None, mode: Any = oob_mode.error) -> Tensor:
     """A tile in SBUF with the contents of a tensor in HBM, converted to a dtype.
 
@@ -100,7 +86,7 @@ def load(src: Any, *, mask: Any = None, dtype: Any = None, mode: Any = oob_mode.
     frame.flush()
 
     def write(dst: NkiTensor, _: Any) -> None:
-        for box in boxes(part):
+        for box in part.boxes():
             place = _slice_box(dst, box)
             view = source.read_view(box)
             shaped = view if view.ndim > 1 else view.expand_dim(1)
@@ -132,7 +118,7 @@ def store(dst: Any, value: Any, *, mask: Any = None, mode: Any = oob_mode.error)
     target = hbm_operand("store", "dst", dst)
     part = masked_part(mask, target.shape)
     source = _source_tile(frame, target, value)
-    for box in boxes(part):
+    for box in part.boxes():
         place = target.write_view(box, is_partial=outside is oob_mode.skip)
         kept = _slice_box(source, box if source.ndim == target.ndim else None)
         if outside is oob_mode.error and _gains_by_transposition(frame, place, kept):
@@ -202,12 +188,12 @@ def load_transpose2d(src: Any, *, mask: Any = None, dtype: Any = None) -> Tensor
     frame.flush()
 
     def write(dst: NkiTensor, _: Any) -> None:
-        for box in boxes(part):
+        for box in part.boxes():
             place = _slice_box(dst, box[::-1] if box else None)
             transposed_transfer(frame, place, source.read_view(box))
 
     shape = tile_shape(frame, source.shape[::-1])
-    return _defer_load("nl.load_transpose2d", shape, name, write, part)
+    return _defer_load("nl.load_transpose2d", shape, name, write, part.transposed())
 
 
 def transposed_transfer(
@@ -237,9 +223,11 @@ def _defer_load(
     *,
     skips: bool = False,
 ) -> Tensor:
-    """A deferred transfer into SBUF that slices its destination itself."""
-    is_partial = skips or part.is_empty or part.box is not None or part.rest is not None
-    return defer(function, shape, name, write, regions=(SBUF,), by_dma=True, is_partial=is_partial)
+    """A deferred transfer into SBUF that slices its destination itself: it writes a part of it."""
+    return defer(
+        function, shape, name, write, regions=(SBUF,), by_dma=True,
+        partial=part, skips=skips,
+    )  # fmt: skip
 
 
 def transpose_on_pe(frame: Frame, dst: NkiTensor, data: NkiTensor) -> None:
@@ -336,7 +324,12 @@ def defer_product(
         if not part.is_empty:
             multiply(dst if dst.ndim == 2 else dst.reshape(shape), False)
 
-    return defer(function, shape, "float32", write, buffer=psum, regions=(PSUM,), accumulate=add)
+    rows = (0, shape[0])
+    partial = MaskedPart(shape, (rows, part.box[1]) if part.box else None, None, part.is_empty)
+    return defer(
+        function, shape, "float32", write, buffer=psum, regions=(PSUM,), accumulate=add,
+        partial=partial,
+    )  # fmt: skip
 
 
 def ensure_float32(frame: Frame, tensor: NkiTensor) -> NkiTensor:
@@ -429,7 +422,7 @@ def atomic_rmw(dst: Any, value: Any, op: Any, *, mask: Any = None) -> None:
             loc=caller(),
         )
     source = ensure_in_sbuf(frame, operand("atomic_rmw", "value", value))
-    for box in boxes(masked_part(mask, target.shape)):
+    for box in masked_part(mask, target.shape).boxes():
         add_rows(frame, target, box, _slice_box(source, box), skips=False)
 
 

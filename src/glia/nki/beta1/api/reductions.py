@@ -12,12 +12,10 @@ from glia.isa.instructions.vector import Memset, Reciprocal, TensorReduce
 from glia.nki.api.elementwise import activate, binary_step
 from glia.nki.beta1.api.elementwise import scalar_step
 from glia.nki.beta1.api.issue import (
-    boxed_part,
     broadcast_view,
     copy_tile,
     defer,
     ensure_in_sbuf,
-    masked_part,
     operand,
     temporary_tile,
 )
@@ -25,6 +23,8 @@ from glia.nki.beta1.errors import UnsupportedHere
 from glia.nki.beta1.run.frame import Frame, require_frame
 from glia.nki.beta1.tensors.buffers import sbuf
 from glia.nki.beta1.tensors.dtypes import to_dtype_name
+from glia.nki.beta1.tensors.index import Box
+from glia.nki.beta1.tensors.masked_part import MaskedPart, boxed_part, masked_part
 from glia.nki.beta1.tensors.storage import Storage
 from glia.nki.beta1.tensors.tensor import Tensor
 from glia.nki.issue.instruction import issue
@@ -98,7 +98,19 @@ def reduction(
 
     shape = reduced_shape(data.shape, axes, keepdims)
     empty = False if part.is_empty else None
-    return defer(function, shape, name, write, mask=empty, is_partial=box is not None)
+    return defer(
+        function, shape, name, write, mask=empty, partial=_reduced_part(box, axes, places, shape)
+    )
+
+
+def _reduced_part(
+    box: Box | None, axes: tuple[int, ...], places: list[int], shape: tuple[int, ...]
+) -> MaskedPart:
+    """What the reduction of a box writes: `places` are the operand's axes that it keeps."""
+    if box is None:
+        return MaskedPart(shape)
+    kept = [(0, 1) if axis in axes else box[axis] for axis in places]
+    return MaskedPart(shape, (*kept, *[(0, 1)] * (len(shape) - len(kept))))
 
 
 def _fill_with_identity(frame: Frame, data: NkiTensor, mask: Any, op: str) -> NkiTensor:
@@ -142,26 +154,24 @@ def all(x: Any, axis: Axis, *, dtype: Any = bool, mask: Any = None) -> Tensor:
     return reduction("nl.all", "logical_and", x, axis, dtype, mask, False)
 
 
-def _count(shape: tuple[int, ...], axes: tuple[int, ...], mask: Any) -> int:
-    box = boxed_part("nl.mean", mask, shape).box
-    ends = box or tuple((0, n) for n in shape)
-    return math.prod(end - first for first, end in (ends[axis] for axis in axes))
-
-
 def mean(
     x: Any, axis: Axis, *, dtype: Any = None, mask: Any = None, keepdims: bool = False,
 ) -> Tensor:  # fmt: skip
     """The mean along free axes, computed in float32."""
     frame = require_frame("nl.mean")
     axes = free_axes(axis, x.ndim)
-    count = _count(x.shape, axes, mask)
+    box = boxed_part("nl.mean", mask, x.shape).box
+    ends = box or tuple((0, count) for count in x.shape)
+    factor = 1.0 / math.prod(end - first for first, end in (ends[axis] for axis in axes))
     total = reduction("nl.mean", "add", x, axis, "float32", mask, keepdims).read_view()
     name = x.dtype_name if dtype is None else to_dtype_name(dtype)
-    factor = 1.0 / count
-    return defer(
-        "nl.mean", total.shape, name,
-        lambda dst, cut: scalar_step(frame, dst, total, "multiply", factor, False),
-    )  # fmt: skip
+    places = [axis for axis in range(x.ndim) if keepdims or axis not in axes]
+    part = _reduced_part(box, axes, places, total.shape)
+
+    def write(dst: NkiTensor, _: Any) -> None:
+        scalar_step(frame, part.cut(dst), part.cut(total), "multiply", factor, False)
+
+    return defer("nl.mean", total.shape, name, write, partial=part)
 
 
 def var(x: Any, axis: Axis, *, dtype: Any = None, mask: Any = None) -> Tensor:
@@ -169,8 +179,12 @@ def var(x: Any, axis: Axis, *, dtype: Any = None, mask: Any = None) -> Tensor:
     frame = require_frame("nl.var")
     data, axes = operand("var", "x", x), free_axes(axis, x.ndim)
     middle = mean(x, axis, dtype="float32", mask=mask, keepdims=True).read_view()
-    distance = _combine_with_column(frame, data, middle, "subtract")
-    activate(distance, distance, "square")
+    distance = temporary_tile(frame, data.shape, "float32")
+    box = boxed_part("nl.var", mask, x.shape).box
+    rows = MaskedPart(x.shape, (box[0], *((0, count) for count in x.shape[1:])) if box else None)
+    place = rows.cut(distance)
+    _combine_into(frame, place, rows.cut(data), rows.cut(middle), "subtract")
+    activate(place, place, "square")
     name = x.dtype_name if dtype is None else to_dtype_name(dtype)
     held = Tensor.of_storage(Storage.wrap(frame, distance, "distance", sbuf))
     return mean(held, axes, dtype=name, mask=mask)
@@ -179,13 +193,18 @@ def var(x: Any, axis: Axis, *, dtype: Any = None, mask: Any = None) -> Tensor:
 def _combine_with_column(frame: Frame, data: NkiTensor, column: NkiTensor, op: str) -> NkiTensor:
     """data op column in float32."""
     tile = temporary_tile(frame, data.shape, "float32")
-    if column.size == column.shape[0] and data.stored.is_float:
-        scalar_step(frame, tile, data, op, column.reshape((column.shape[0], 1)), False)
-    else:
-        binary_step(
-            tile, ensure_in_sbuf(frame, data), broadcast_view(column, data.shape, frame), op
-        )
+    _combine_into(frame, tile, data, column, op)
     return tile
+
+
+def _combine_into(
+    frame: Frame, dst: NkiTensor, data: NkiTensor, column: NkiTensor, op: str
+) -> None:
+    if column.size == column.shape[0] and data.stored.is_float:
+        scalar_step(frame, dst, data, op, column.reshape((column.shape[0], 1)), False)
+    else:
+        wide = broadcast_view(column, data.shape, frame)
+        binary_step(dst, ensure_in_sbuf(frame, data), wide, op)
 
 
 def softmax(

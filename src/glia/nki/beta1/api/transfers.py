@@ -6,11 +6,12 @@ from typing import Any
 
 from glia.isa.instructions.dma_transpose import AXES
 from glia.nki.beta1.api.instructions import core_argument
-from glia.nki.beta1.api.issue import SBUF, boxed_part, defer, ensure_in_sbuf, masked_part, transfer
-from glia.nki.beta1.api.load_store import add_rows, boxes, tile_shape, transposed_transfer
+from glia.nki.beta1.api.issue import SBUF, defer, ensure_in_sbuf, transfer
+from glia.nki.beta1.api.load_store import add_rows, tile_shape, transposed_transfer
 from glia.nki.beta1.errors import IndirectNotSupported, UnsupportedHere
 from glia.nki.beta1.run.frame import Frame, require_frame
 from glia.nki.beta1.tensors.dtypes import to_dtype_name
+from glia.nki.beta1.tensors.masked_part import MaskedPart, boxed_part, masked_part
 from glia.nki.names.enums import dge_mode, oob_mode
 from glia.nki.names.operators import operator_name
 from glia.nki.session.session import caller
@@ -31,7 +32,7 @@ def dma_copy(
         "dge_mode": core_argument("dma_copy", "dge_mode", dge_mode),
     }
     shape = dst.shape if dst.ndim >= src.ndim else src.shape
-    for box in boxes(masked_part(mask, shape)):
+    for box in masked_part(mask, shape).boxes():
         if dst_rmw_op is not None:
             _add(frame, dst, src, box, dst_rmw_op, modes)
         else:
@@ -95,5 +96,6 @@ def dma_transpose(
     empty = False if part.is_empty else None
     function = "nki.isa.dma_transpose"
     return defer(
-        function, shape, name, write, mask=empty, regions=(SBUF,), by_dma=True, is_partial=bool(box)
-    )
+        function, shape, name, write, mask=empty, regions=(SBUF,), by_dma=True,
+        partial=MaskedPart(shape, box or None),
+    )  # fmt: skip

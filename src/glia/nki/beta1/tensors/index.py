@@ -44,6 +44,10 @@ class Index:
             return self
         return Index((1,) * missing + self.shape, (0,) * missing + self.steps, self.start)
 
+    def transposed(self) -> Index:
+        """The index over its axes in reverse order."""
+        return Index(self.shape[::-1], self.steps[::-1], self.start)
+
     def value_range(self, box: Box | None = None) -> tuple[int, int]:
         """The least and greatest value within a box of the axes, by default all of them."""
         ranges = box or tuple((0, count) for count in self.shape)
@@ -258,6 +262,10 @@ class Mask:
     def shape(self) -> tuple[int, ...]:
         """The shape that all its conditions broadcast to."""
         return broadcast_shape(*(c.shape for each in self.alternatives for c in each))
+
+    def transposed(self) -> Mask:
+        """The mask over a tile with its dimensions in reverse order."""
+        return Mask(tuple(tuple(c.transposed() for c in each) for each in self.alternatives))
 
     def bounding_box(self, shape: tuple[int, ...]) -> tuple[Box | None, Mask | None]:
         """(box, rest): the bounding box of the mask in a tile, None when it holds nowhere.

@@ -15,6 +15,7 @@ from glia.nki.api import creation
 from glia.nki.beta1.errors import AllocatedKernelLimit, TooManyPartitions
 from glia.nki.beta1.run.frame import Frame, Scope
 from glia.nki.beta1.tensors.buffers import Buffer
+from glia.nki.beta1.tensors.masked_part import MaskedPart
 from glia.nki.issue.instruction import issue
 from glia.nki.names.dtypes import DTYPES
 from glia.nki.names.enums import MemoryRegion
@@ -33,12 +34,16 @@ class DeferredWrite:
     """An instruction that is issued once its destination is known.
 
     `write(destination, is_fresh)` issues it; `regions` are the memories it can write to.
-    `accumulate(destination)`, for matrix products only, adds to the destination instead.
+    `accumulate(destination)`, for matrix products only, adds to the destination instead. `part` is
+    what it writes of the result; None where the data decide, as an index out of bounds. In the box
+    of a part an engine writes all elements of a tile of its own, DMA only those of the part.
     """
 
     write: Callable[[Any, bool], None]
     regions: tuple[MemoryRegion, ...]
-    accumulate: Callable[[Any], None] | None = None
+    accumulate: Callable[[Any], None] | None
+    part: MaskedPart | None
+    by_dma: bool
 
 
 @dataclass(eq=False)

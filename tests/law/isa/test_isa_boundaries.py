@@ -148,6 +148,8 @@ ARRAY: dict[str, list[tuple[Changes, str]]] = {
           "on": "vector"}, "trn1"),
         ({"data": chip("a", 64, 3, 2, dtype=S16),
           "dst": chip("t", 6, 64, dtype=S16, **psum)}, "trn2"),
+        *(({"data": chip("a", 64, 32, dtype=narrow), "dst": chip("t", 32, 64, **psum)}, target)
+          for narrow in (BF16, F16) for target in ("trn1", "trn2", "trn3")),
     ],
 }  # fmt: skip
 COMPUTE: dict[str, list[tuple[Changes, str]]] = {

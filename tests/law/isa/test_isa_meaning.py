@@ -398,6 +398,24 @@ def test_nc_transpose(on: str, memory: str, side: int, dtype: DType) -> None:
     bench.check(NcTranspose(dst=dst, data=data, on=on), dst=expected)
 
 
+@pytest.mark.parametrize("dtype", [BF16, F16], ids=str)
+def test_a_transposition_into_float32_is_a_product(dtype: DType) -> None:
+    """On every generation: what is not finite spreads over its row of dst."""
+    bench = Bench(25)
+    data = bench.pattern((6, 9), dtype)
+    dst = bench.pattern((9, 6), F32, memory="PSUM")
+    expected = bench.value(data).astype(np.float32).T
+    bench.check(NcTranspose(dst=dst, data=data), dst=expected)
+    values = np.arange(12, dtype=np.float32).reshape(4, 3)
+    values[1, 2] = np.inf
+    with np.errstate(invalid="ignore"):
+        turned = NcTranspose.compute(
+            values, on_array=True, is_product=True, has_bit_exact_transpose=True
+        )
+    np.testing.assert_array_equal(turned[:2], values.T[:2])
+    assert turned[2, 1] == np.inf and np.isnan(np.delete(turned[2], 1)).all()
+
+
 def test_iota_counts_partitions_and_steps() -> None:
     bench = Bench(27)
     for dtype in (S32, F32):

@@ -14,7 +14,7 @@ from glia.isa.examples import chip
 from glia.isa.kit import Array, Indirect, Instr, Rule, reads, updates, writes
 from glia.isa.numerics import narrow, widen
 from glia.isa.operand import Pattern
-from glia.isa.rules import FLOATS, dtypes, same_dtype
+from glia.isa.rules import FLOATS, dtypes
 
 if TYPE_CHECKING:
     from glia.arch import Arch
@@ -354,7 +354,8 @@ class NcTranspose(Instr, engine="tensor", engines=("tensor", "vector")):
 
     The Tensor Engine passes up to 128 x 128 elements through its array into PSUM, the Vector
     Engine transposes up to 32 x 32 between SBUF and PSUM. Before generation 3 the Tensor Engine
-    multiplies with an identity matrix, which spreads infinities and NaN over a row of dst as NaN.
+    multiplies with an identity matrix, which spreads infinities and NaN over a row of dst as NaN;
+    so it does on all generations where dst is float32 and data are not.
     """
 
     dst: Pattern = writes("PSUM", "SBUF")
@@ -364,6 +365,8 @@ class NcTranspose(Instr, engine="tensor", engines=("tensor", "vector")):
     takes_capabilities: ClassVar = ("has_bit_exact_transpose",)
     assumed: ClassVar = (
         "8-bit floats are turned to 8 bits as the page says (the guide: 16, the upper 8 zero)",
+        "narrower floats may be turned into float32, which the page excludes and kernels that were "
+        "published with times on devices do: a product with an identity matrix",
     )
     cost_source = "NKI release 2.26.1, nki.isa.nc_transpose"
     rules = (
@@ -372,7 +375,16 @@ class NcTranspose(Instr, engine="tensor", engines=("tensor", "vector")):
             lambda i, _: i.dst.partitions == i.data.free and i.dst.free == i.data.partitions,
             TRANSPOSE,
         ),
-        same_dtype("dst", "data", source=TRANSPOSE),
+        Rule(
+            "{dst}, {data} must have the same dtype, or dst float32 where the Tensor Engine turns "
+            "narrower floats",
+            lambda i, _: (
+                i.dst.dtype is i.data.dtype
+                or (i.runs_on == "tensor" and i.dst.dtype is F32 and i.data.dtype in FLOATS)
+            ),
+            TRANSPOSE,
+            "copy one with tensor_copy into a tile of the other's dtype",
+        ),
         Rule(
             "the Tensor Engine transposes at most 128 x 128 elements, the Vector Engine 32 x 32",
             lambda i, _: i.data.free <= i.most and i.data.partitions <= i.most,
@@ -399,7 +411,7 @@ class NcTranspose(Instr, engine="tensor", engines=("tensor", "vector")):
 
     @property
     def is_exact(self) -> bool:
-        return True
+        return self.dst.dtype is self.data.dtype
 
     @property
     def most(self) -> int:
@@ -408,11 +420,14 @@ class NcTranspose(Instr, engine="tensor", engines=("tensor", "vector")):
 
     def attributes(self) -> dict[str, object]:
         """Whether the array multiplies, as the Tensor Engine does before it has a mode for it."""
-        return {**super().attributes(), "on_array": self.runs_on == "tensor"}
+        own = {"on_array": self.runs_on == "tensor", "is_product": not self.is_exact}
+        return {**super().attributes(), **own}
 
     @staticmethod
-    def compute(data: Array, on_array: bool, has_bit_exact_transpose: bool) -> Array:
-        if not on_array or has_bit_exact_transpose:
+    def compute(
+        data: Array, on_array: bool, is_product: bool, has_bit_exact_transpose: bool
+    ) -> Array:
+        if not on_array or (has_bit_exact_transpose and not is_product):
             return data.T
         wide = widen(data)
         if np.isfinite(wide).all():
@@ -424,6 +439,8 @@ class NcTranspose(Instr, engine="tensor", engines=("tensor", "vector")):
         if self.runs_on == "vector":
             return stream_cycles(arch, "vector", self.data.free)
         columns = max(self.data.partitions, min(arch.min_issue_cycles["tensor"], self.data.free))
+        if not self.is_exact:
+            return round(columns * passes(self.data.dtype, arch))
         name = F32.name if self.data.dtype.bytes == F32.bytes else self.data.dtype.name
         return round(columns * arch.transpose_passes.get(name, 1.0))
 

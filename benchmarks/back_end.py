@@ -104,7 +104,7 @@ def profiled(name: str, kernel: Any, arrays: Sequence[np.ndarray], target: str, 
         profile_kernel(kernel, *arrays, target=target, as_written=as_written, **more)
         for as_written in (True, False)
     )
-    notes = [note.partition(": ")[2] for note in changed.program.notes]
+    notes = [note.replace("changed by the back end: ", "") for note in changed.notes]
     return Row(name, target, written.latency_us, changed.latency_us, "; ".join(notes))
 
 

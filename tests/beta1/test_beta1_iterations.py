@@ -41,6 +41,11 @@ def compiled(kernel: Any, *arrays: np.ndarray) -> Program:
     return trace_call(kernel, arrays, {}).programs[0]
 
 
+def loop_notes(program: Program) -> list[str]:
+    """What the program says of loops and loads, but not of the order of its instructions."""
+    return [note for note in program.notes if not note.startswith("changed by the back end")]
+
+
 def instructions(kernel: Any, *arrays: np.ndarray) -> int:
     return sum(1 for _ in compiled(kernel, *arrays).instructions())
 
@@ -55,9 +60,9 @@ def test_iterations_of_a_parallel_loop_run_as_one() -> None:
 
 
 def test_the_profile_says_which_loop_was_merged() -> None:
-    (note,) = compiled(correlation(nl.affine_range), X, WINDOW).notes
+    (note,) = loop_notes(compiled(correlation(nl.affine_range), X, WINDOW))
     assert note.startswith("63 iterations of the loop at ") and "test_beta1_iterations.py" in note
-    assert not compiled(correlation(nl.sequential_range), X, WINDOW).notes
+    assert not loop_notes(compiled(correlation(nl.sequential_range), X, WINDOW))
 
 
 def test_a_loop_that_computes_more_than_a_bank_of_psum_stays() -> None:
@@ -125,7 +130,7 @@ def nested(x):
 def test_loops_keep_their_values(kernel: Any, merges: bool, target: str) -> None:
     known = nki.jit(kernel, platform_target=target)
     both(known, X)
-    assert bool(compiled(known, X).notes) == merges
+    assert bool(loop_notes(compiled(known, X))) == merges
 
 
 def test_loads_that_do_not_depend_on_a_loop_leave_it() -> None:
@@ -152,7 +157,7 @@ def test_loads_that_do_not_depend_on_a_loop_leave_it() -> None:
         for program in (written, changed)
     ]
     assert transfers == [6 * 3, 3 + 2 + 6]
-    assert sorted(note.split(": ")[1] for note in changed.notes) == [
+    assert sorted(note.split(": ")[1] for note in loop_notes(changed)) == [
         "3 loads of what SBUF holds already are left out",
         "4 loads of what SBUF holds already are left out",
     ]
@@ -175,4 +180,4 @@ def test_loads_that_nothing_waits_for_stay_in_their_loop() -> None:
     names = {each.tile.name for each in changed.inputs}
     patterns = [p for instr in changed.instructions() for p in instr.patterns()]
     assert sum(pattern.tile.name in names for pattern in patterns) == 3
-    assert not changed.notes
+    assert not loop_notes(changed)

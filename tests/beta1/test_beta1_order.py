@@ -118,10 +118,12 @@ def copies(**named: Any) -> Any:
 
     @nki.jit(platform_target="trn1")
     def kernel(x):
-        out = nl.ndarray((4, *x.shape), dtype=x.dtype, buffer=nl.shared_hbm)
+        out = nl.ndarray((128, x.shape[1]), dtype=x.dtype, buffer=nl.shared_hbm)
         row = nl.load(x[0:128])
-        for i in nl.affine_range(4):
-            nl.store(out[i, 0:128], nisa.tensor_copy(row, **named))
+        copied = nl.ndarray((16, nl.par_dim(128), x.shape[1]), dtype=x.dtype, buffer=nl.sbuf)
+        for i in nl.affine_range(16):
+            copied[i] = nisa.tensor_copy(row, **named)
+        nl.store(out, copied[15])
         return out
 
     return kernel

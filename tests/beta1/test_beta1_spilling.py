@@ -88,7 +88,8 @@ def test_the_profile_says_what_was_spilled() -> None:
         profile = profile_of(products(contextlib.nullcontext), SMALL)
     notes = profile.to_dict()["notes"]
     assert f"note             {notes[0]}\n" in profile_text(profile)
-    assert [each.partition(":")[0] for each in notes] == ["PSUM is full"]
+    kinds = ["PSUM is full", "changed by the back end"]
+    assert [each.partition(":")[0] for each in notes] == kinds
     assert "test_beta1_spilling.py" in notes[0]
 
 

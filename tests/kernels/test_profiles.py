@@ -272,3 +272,23 @@ def test_a_kernel_of_beta1_is_timed_where_it_would_run(
 
 def _negative_of(target: str) -> beta1.launch.Kernel:
     return beta1.jit(platform_target=target)(_negative)
+
+
+def test_of_several_cores_it_is_said_whose_program_changed(tmp_path: Path) -> None:
+    """Core 0, which ends last, has addresses that keep it as written."""
+    file = tmp_path / "by_core.py"
+    text = CLEARED
+    for old, new in (
+        ("out = nl.ndarray((", "out = nl.ndarray((2, "),
+        ("buffer=nl.psum)", "buffer=nl.psum, **place)"),
+        (
+            "    for",
+            "    core = nl.program_id(0)\n    place = {} if core else {'address': (0, 0)}\n    for",
+        ),
+        ("dma_copy(out, total)", "dma_copy(out[core], total)"),
+    ):
+        text = text.replace(old, new)
+    file.write_text(text)
+    arguments = (f"{file}::cleared", "--arg", "x=f32[128,128]", "--grid", "2")
+    assert "core 1: changed by the back end: memsets removed: 8" in profile(*arguments).output
+    assert json.loads(profile(*arguments, "--json").output)["as_written_us"] is not None

@@ -199,3 +199,29 @@ def test_what_leaves_is_counted_by_line_and_memory() -> None:
 
 def _is_copy(pattern: Pattern, program: Program) -> bool:
     return pattern.memory is Memory.HBM and pattern.tile.name not in program.tiles
+
+
+@pytest.mark.parametrize("target", CORES)
+@pytest.mark.parametrize("changed", [None, "tile", "argument"])
+def test_what_was_loaded_of_an_argument_is_loaded_again(target: str, changed: str | None) -> None:
+    """And stored where the tile, or the argument, changes after its load."""
+    b = ProgramBuilder("loaded", target=target)
+    x = b.input("x", (ROWS * TILES, COLUMNS))
+    y = b.output("y", (ROWS * TILES, COLUMNS))
+    tiles = [b.sbuf((ROWS, COLUMNS), name=f"t{n}") for n in range(TILES)]
+    for number, tile in enumerate(tiles):
+        for half in (slice(0, 100), slice(100, COLUMNS)):
+            b.dma_copy(tile[:, half], x[ds(ROWS * number, ROWS), half])
+        if changed == "tile":
+            b.tensor_scalar(tile, tile, 1.0, "add")
+    if changed == "argument":
+        b.dma_copy(x[ds(0, ROWS)], tiles[0])
+    for number, tile in enumerate(tiles):
+        b.dma_copy(y[ds(ROWS * number, ROWS)], tile)
+    program = replace(b.finish(synchronise=False), addresses={})
+    inputs = inputs_of(program)
+    small, (line,) = spilled_to(program, FEW)
+    assert line.reloads > 0 and line.copy_ns > 0
+    assert (line.stored_bytes == 0) == (changed is None)
+    assert (" spill " in str(line)) == (changed is not None)
+    np.testing.assert_array_equal(run(small, inputs)["y"], run(program, inputs)["y"])

@@ -49,7 +49,7 @@ def profile_kernel_file(
     values = parser.arguments(arguments, kernel)
     with attribute_exceptions(address):
         report = profile_kernel(kernel, target=target, as_written=as_written, **values)
-        if as_written or not report.program.notes:
+        if as_written or not report.notes:
             return report, None
         with suppress(OnChipMemoryFull):  # as written it may not fit
             written = profile_kernel(kernel, target=target, as_written=True, **values)

@@ -32,7 +32,7 @@ def profile_text(report: Profile, written_us: float | None = None) -> str:
             f"exchanges        {found.exchanges}, {found.flight_us:.2f} us in flight, "
             f"{found.exposed_us:.2f} us exposed ({found.hidden_share:.1%} hidden)"
         )
-    lines += [f"note             {note}" for note in report.program.notes]
+    lines += [f"note             {note}" for note in report.notes]
     if written_us is not None:
         lines.append(f"as written       {written_us:.2f} us")
     for title, core in zip(report.titles, report.cores, strict=True):

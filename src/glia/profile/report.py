@@ -93,6 +93,18 @@ class Profile:
         return max(0.0, self.latency_us - sooner), self.latency_us + later
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """What was changed in the program, or spilled; of several cores, with whose it is."""
+        owners: dict[str, list[str]] = {}
+        for title, core in zip(self.titles, self.cores, strict=True):
+            for note in dict.fromkeys(core.program.notes):
+                owners.setdefault(note, []).append(title)
+        return tuple(
+            note if len(titles) == len(self.cores) else f"{', '.join(titles)}: {note}"
+            for note, titles in owners.items()
+        ) or self.program.notes
+
+    @property
     def engines(self) -> Mapping[str, EngineProfile]:
         """By engine: tensor, vector, scalar, gpsimd, sync."""
         timing = self.timing
@@ -251,7 +263,7 @@ class Profile:
             "stalls": [vars(row).copy() for row in timing.stalls] + self._core_wait_rows(),
             "activation_table_loads": timing.table_loads,
             "throttled_us": timing.throttled_ns / 1000,
-            "notes": list(self.program.notes),
+            "notes": list(self.notes),
             "not_modelled": list(self.not_modelled),
         }
 

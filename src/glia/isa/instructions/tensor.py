@@ -365,8 +365,7 @@ class NcTranspose(Instr, engine="tensor", engines=("tensor", "vector")):
     takes_capabilities: ClassVar = ("has_bit_exact_transpose",)
     assumed: ClassVar = (
         "8-bit floats are turned to 8 bits as the page says (the guide: 16, the upper 8 zero)",
-        "narrower floats may be turned into float32, which the page excludes and kernels that were "
-        "published with times on devices do: a product with an identity matrix",
+        "into float32, against the page, it is a product with identity, as in published kernels",
     )
     cost_source = "NKI release 2.26.1, nki.isa.nc_transpose"
     rules = (

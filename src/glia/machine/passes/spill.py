@@ -1,8 +1,9 @@
 """Spilling: where live tiles exceed a memory, contents leave it and come back before their use.
 
 What PSUM cannot hold goes to SBUF, what SBUF cannot hold to HBM. The victim is the tile whose next
-use is farthest away for what its way out and back costs (Belady's rule, weighted). A tile that
-leaves and returns becomes several tiles, so that every later pass sees ordinary lifetimes.
+use is farthest away for what its way out and back costs (Belady's rule, weighted). What was loaded
+of an argument, and not changed, is not stored but loaded again. A tile that leaves and returns
+becomes several tiles, so that every later pass sees ordinary lifetimes.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ from glia.arch import Arch
 from glia.arch.instances import get_target
 from glia.base.dtype import U8
 from glia.base.loc import UNKNOWN, Loc
-from glia.isa.instructions.dma import DmaCopy
+from glia.isa.cost import engine_cycles
+from glia.isa.instructions.dma import DmaCopy, Transfer
 from glia.isa.instructions.vector import TensorCopy
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Pattern, Tile
+from glia.isa.rendezvous import CrossCoreInstr
 from glia.machine.instruction_rewriting import substitute
 from glia.machine.ir import Program, Statement, walk
 from glia.machine.legal_instruction import violations
@@ -52,13 +55,15 @@ class SpilledLine:
     stored_bytes: int
     reloads: int
     reloaded_bytes: int
+    copy_ns: float  # of the engines that copy; other work may overlap it
 
     def __str__(self) -> str:
-        returns = f"; {self.reloads} reloads of {self.reloaded_bytes} bytes" if self.reloads else ""
-        return (
-            f"{self.memory.value} is full: {self.tiles} tiles written first at {self.loc} spill "
-            f"{self.stored_bytes} bytes to {self.to.value}{returns}"
-        )
+        returns = f"{self.reloads} reloads of {self.reloaded_bytes} bytes" if self.reloads else ""
+        stored = f"spill {self.stored_bytes} bytes to {self.to.value}"
+        parts = [stored if self.stored_bytes else "leave it", returns]
+        what = f"{self.tiles} tiles written first at {self.loc}"
+        text = "; ".join(filter(None, parts))
+        return f"{self.memory.value} is full: {what} {text}, {self.copy_ns / 1000:.1f} us of copies"
 
 
 def spill(program: Program, share: float = 1.0) -> tuple[Program, tuple[SpilledLine, ...]]:
@@ -80,7 +85,8 @@ class _Value:
     """The contents of one tile of the program, wherever they are.
 
     `place` is the tile on chip that holds them now. Otherwise they are in `copy`: a value of SBUF,
-    or a tile of HBM, which is valid until they change (`is_dirty`).
+    or a tile of HBM, which is valid until they change (`is_dirty`); or `loads` of arguments made
+    them, and do again; None once anything else wrote.
     """
 
     tile: Tile
@@ -89,6 +95,7 @@ class _Value:
     products: Products = ()
     place: Tile | None = None
     copy: _Value | Tile | None = None
+    loads: list[Transfer] | None = field(default_factory=list)
     is_dirty: bool = True
     is_new: bool = True  # it had no place yet
     used: int = 0  # how many of `uses` have been emitted
@@ -109,9 +116,10 @@ class _Spiller:
         self.program = program
         self.tiles = dict(program.tiles)
         self.body: list[Statement] = []
-        self.report = _Report()
+        self.report = _Report(self.arch)
         self.capacity = _capacities(program, self.arch, share)
         self.inside: dict[int, Demand] = {}
+        self.constant = _constant_arguments(program)
         self.values = self._find_values()
         self.resident: dict[Memory, dict[str, _Value]] = {memory: {} for memory in ON_CHIP}
         self.live_bytes = dict.fromkeys(ON_CHIP, 0)
@@ -167,6 +175,21 @@ class _Spiller:
                 if value is not None:
                     value.written.add(pattern if is_once else None)
                     value.is_dirty = True
+                    self._record_load(value, instruction if is_once else None, pattern)
+
+    def _record_load(self, value: _Value, load: Instr | None, dst: Pattern) -> None:
+        """Note a write of a value by an instruction, None for any other."""
+        if not isinstance(load, Transfer) or not self._is_constant(load):
+            value.loads = None
+        elif _is_whole(dst):
+            value.loads = [load]
+        elif value.loads is not None:
+            value.loads.append(load)
+
+    def _is_constant(self, load: Transfer) -> bool:
+        """Whether it brings the same from arguments whenever it is executed."""
+        read = {pattern.tile.name for pattern in load.read_patterns()}
+        return not load.variables() and read <= self.constant
 
     # --- out and back ----------------------------------------------------------------------------
 
@@ -188,6 +211,10 @@ class _Spiller:
             value.copy = None
         elif held is not None:
             self._reload(value, place, held)
+        elif value.loads:
+            self.body += [substitute(each, {value.tile.name: place}, {}) for each in value.loads]
+            moved = sum(each.moved_bytes() for each in value.loads)
+            self.report.reloaded(Memory.HBM, value.loc, moved, value.loads)
 
     def _evict(self, value: _Value) -> None:
         """Take a value out of its memory."""
@@ -196,6 +223,9 @@ class _Spiller:
         self._leave(value)
         if place.memory is Memory.PSUM:
             self._evict_to_sbuf(value, place)
+        elif value.loads is not None:
+            value.copy = None
+            self.report.stored(value.tile.name, Memory.HBM, value.loc, 0, [])
         elif value.is_dirty:
             if value.copy is None:
                 value.copy = self._clone(value.tile, Memory.HBM)
@@ -212,7 +242,7 @@ class _Spiller:
         else:
             uses = value.uses[value.used :]
             held = _Value(there, uses, Memory.SBUF, is_new=False, loc=value.loc)
-            value.copy, held.written = held, value.written
+            value.copy, held.written, held.loads = held, value.written, None
         self._enter(held, there)
         self._store(value, there, place)
 
@@ -226,21 +256,22 @@ class _Spiller:
         )
 
     def _store(self, value: _Value, dst: Tile, src: Tile) -> None:
-        moved = self._move(value, dst, src)
-        self.report.stored(value.tile.name, dst.memory, value.loc, moved)
+        copies, moved = self._move(value, dst, src)
+        self.report.stored(value.tile.name, dst.memory, value.loc, moved, copies)
 
     def _reload(self, value: _Value, dst: Tile, src: Tile) -> None:
-        moved = self._move(value, dst, src)
-        self.report.reloaded(src.memory, value.loc, moved)
+        copies, moved = self._move(value, dst, src)
+        self.report.reloaded(src.memory, value.loc, moved, copies)
 
-    def _move(self, value: _Value, dst: Tile, src: Tile) -> int:
-        """Copy what was written of a value from one tile to another; how many bytes that are."""
-        moved = 0
+    def _move(self, value: _Value, dst: Tile, src: Tile) -> tuple[list[Instr], int]:
+        """Copy what was written of a value from one tile to another: copies, and their bytes."""
+        copies, moved = [], 0
         for part in value.written.parts(value.tile):
             to, source = (part_of(each, part, value.tile.elements) for each in (dst, src))
-            self.body.append(_copy(to, source, value.loc))
+            copies.append(_copy(to, source, value.loc))
             moved += to.bytes
-        return moved
+        self.body += copies
+        return copies, moved
 
     # --- room ------------------------------------------------------------------------------------
 
@@ -276,7 +307,8 @@ class _Spiller:
         """Statements until the next use, for each byte that moves and the start of transfers."""
         size = value.tile.bytes_per_partition
         away = value.uses[value.used] - self.position
-        return away * size / ((2 if value.is_dirty else 1) * (size + self.fixed_cost))
+        ways = 2 if value.is_dirty and value.loads is None else 1
+        return away * size / (ways * (size + self.fixed_cost))
 
     def _full(self, memory: Memory, tile: Tile) -> OnChipMemoryFull:
         values = self.resident[memory].values()
@@ -303,6 +335,28 @@ def _copy(dst: Pattern, src: Pattern, loc: Loc) -> Instr:
         return TensorCopy(dst=dst, src=src, loc=loc)
     queue = "store" if dst.memory is Memory.HBM else "load"
     return DmaCopy(dst=dst, src=src, queue=queue, on=QUEUE_OWNERS[queue], loc=loc)
+
+
+def _copy_ns(copy: Instr, arch: Arch) -> float:
+    """How long a copy occupies the DMA engines, or the engine that makes it."""
+    if isinstance(copy, Transfer):
+        return copy.transfer_nanoseconds(arch)
+    return engine_cycles(copy, arch) / arch.clocks_ghz[copy.runs_on]
+
+
+def _is_whole(dst: Pattern) -> bool:
+    """Whether a pattern names all of its tile."""
+    whole = (1, dst.tile.partitions), dst.tile.bytes_per_partition
+    return (dst.dims[0], dst.contiguous_bytes) == whole
+
+
+def _constant_arguments(program: Program) -> frozenset[str]:
+    """The arguments that no instruction of any core writes."""
+    instructions = list(walk(program.body))
+    if any(isinstance(each, CrossCoreInstr) for each in instructions):
+        return frozenset()
+    written = {p.tile.name for each in instructions for p in each.written_patterns()}
+    return frozenset(each.tile.name for each in program.inputs) - written
 
 
 def _tiles_of(statement: Statement) -> list[str]:
@@ -366,28 +420,32 @@ def _demand_inside(program: Program, position: int, own: set[str], arch: Arch) -
 class _Report:
     """What left each memory and came back, by source line."""
 
-    def __init__(self) -> None:
+    def __init__(self, arch: Arch) -> None:
+        self._arch = arch
         self._tiles: dict[tuple[Memory, Loc], set[str]] = defaultdict(set)
         self._stored: Counter[tuple[Memory, Loc]] = Counter()
         self._reloads: Counter[tuple[Memory, Loc]] = Counter()
         self._reloaded: Counter[tuple[Memory, Loc]] = Counter()
+        self._copy_ns: dict[tuple[Memory, Loc], float] = defaultdict(float)
 
-    def stored(self, name: str, to: Memory, loc: Loc, moved: int) -> None:
+    def stored(self, name: str, to: Memory, loc: Loc, moved: int, copies: Sequence[Instr]) -> None:
         """Count a tile that left to a memory with so many bytes."""
         self._tiles[to, loc].add(name)
         self._stored[to, loc] += moved
+        self._copy_ns[to, loc] += sum(_copy_ns(each, self._arch) for each in copies)
 
-    def reloaded(self, source: Memory, loc: Loc, moved: int) -> None:
+    def reloaded(self, source: Memory, loc: Loc, moved: int, copies: Sequence[Instr]) -> None:
         """Count contents that came back from a memory."""
         self._reloads[source, loc] += 1
         self._reloaded[source, loc] += moved
+        self._copy_ns[source, loc] += sum(_copy_ns(each, self._arch) for each in copies)
 
     def lines(self) -> tuple[SpilledLine, ...]:
         """By memory and line, the most bytes first."""
         found = [
             SpilledLine(
                 _FROM[key[0]], *key, len(tiles),
-                self._stored[key], self._reloads[key], self._reloaded[key],
+                self._stored[key], self._reloads[key], self._reloaded[key], self._copy_ns[key],
             )
             for key, tiles in self._tiles.items()
         ]  # fmt: skip

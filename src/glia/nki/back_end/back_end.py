@@ -5,8 +5,7 @@ See docs/decisions/back-end-of-kernels.md for what an author fixes.
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -14,6 +13,7 @@ from glia.arch import Arch
 from glia.machine.ir import Program
 from glia.machine.passes.insert_semaphores import insert_semaphores
 from glia.machine.passes.on_chip_space import OnChipMemoryFull
+from glia.nki.back_end.changes import BackEndChanges, fewest_moves
 from glia.nki.back_end.plan import BackEndPlan
 from glia.nki.back_end.straight_line import MEMORIES
 from glia.nki.session.recorder import Recorder
@@ -21,32 +21,6 @@ from glia.timing.errors import TimingTooLarge
 from glia.timing.simulate import simulate_timing
 
 SURELY_FITS = 0.9  # of a memory: with so little live at one time there are gaps for all tiles
-
-
-@dataclass(frozen=True)
-class BackEndChanges:
-    """What the back end changed in a program of so many instructions.
-
-    `copies` are the tiles that were added for the `renamed` ones.
-    """
-
-    instructions: int
-    removed_fills: int = 0
-    renamed: int = 0
-    copies: int = 0
-    moved: int = 0
-
-    @property
-    def text(self) -> str:
-        """What was changed; "" for nothing."""
-        parts = []
-        if self.removed_fills:
-            parts.append(f"memsets removed: {self.removed_fills}")
-        if self.renamed:
-            parts.append(f"tiles renamed: {self.renamed}, to {self.copies} more")
-        if self.moved:
-            parts.append(f"instructions moved: {self.moved} of {self.instructions}")
-        return f"changed by the back end: {'; '.join(parts)}" if parts else ""
 
 
 @dataclass(frozen=True)
@@ -102,16 +76,5 @@ def _changes(plan: BackEndPlan) -> BackEndChanges:
         removed_fills=len(plan.removed),
         renamed=plan.versions.renamed,
         copies=len(plan.versions.copies),
-        moved=_moved(order),
+        moved=fewest_moves(order),
     )
-
-
-def _moved(order: Iterable[int]) -> int:
-    """The fewest instructions that have to move to get this order: all but the longest in order."""
-    ends: list[int] = []
-    count = 0
-    for number in order:
-        at = bisect_left(ends, number)
-        ends[at : at + 1] = [number]
-        count += 1
-    return count - len(ends)

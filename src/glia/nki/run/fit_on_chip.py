@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 
 from glia.arch import get_target
 from glia.isa.kit import Instr
@@ -37,45 +38,66 @@ def fit_on_chip(
 ) -> Program:
     """Schedule and place a program; in program order where no schedule fits on chip.
 
-    Tiles are renamed as far as they fit. Fills that may move wait for the first use of their tile
-    where a program does not fit otherwise. What does not fit in any way is spilled, if it may be:
-    notes on the program, and a warning at each source line, say so. OnChipMemoryFull when tiles
-    that cannot leave do not fit.
+    Tiles are renamed as far as they fit. A kernel that fits in program order stays in it unless the
+    schedule takes less time. Fills that may move wait for the first use of their tile where a
+    program does not fit otherwise. What does not fit in any way is spilled, if it may be: notes on
+    the program, and a warning at each source line, say so. OnChipMemoryFull when tiles that cannot
+    leave do not fit.
     """
+    scheduled = None
     if schedule is not None and not program.addresses:
-        fitted = _fit_renamed(program, schedule, place)
-        if fitted is not None:
-            return fitted
+        scheduled = _fit_renamed(program, schedule, place)
     try:
-        in_order = place(program)
+        written = place(program)
     except OnChipMemoryFull:
+        if scheduled is not None:
+            return scheduled.placed
         if moves_fills:
             with suppress(OnChipMemoryFull):
                 return place(delay_fills(program))
         if not spills:
             raise
         return _spill_and_place(program, schedule, place)
-    if schedule is not None:
+    if schedule is not None and scheduled is None:
         with suppress(OnChipMemoryFull):
-            return _ordered(program, schedule, place)
-    return in_order
+            scheduled = _ordered(program, schedule, place)
+    return written if scheduled is None else _soonest(scheduled, _Candidate(written)).placed
 
 
-def _ordered(program: Program, schedule: Order, place: Change) -> Program:
+class _Candidate:
+    """A placed program, and what it takes."""
+
+    def __init__(self, placed: Program) -> None:
+        self.placed = placed
+
+    @cached_property
+    def nanoseconds(self) -> float:
+        """The simulated latency; infinite where it is too long to simulate."""
+        arch = get_target(self.placed.target).arch
+        with suppress(TimingTooLarge):
+            return simulate_timing(insert_semaphores(self.placed), arch, trace=False).latency_ns
+        return math.inf
+
+
+def _soonest(*candidates: _Candidate) -> _Candidate:
+    """The one that ends first, of equal ones the first."""
+    return min(candidates, key=lambda each: each.nanoseconds)
+
+
+def _ordered(program: Program, schedule: Order, place: Change) -> _Candidate:
     """A program scheduled and placed: with more live together where that fits and ends sooner."""
     narrow = schedule(program)
     if len(program.body) > ORDERED_TWICE:
-        return place(narrow)
+        return _Candidate(place(narrow))
     wide = schedule(program, is_generous=True)
     if wide.body == narrow.body:
-        return place(narrow)
+        return _Candidate(place(narrow))
     try:
-        fitted = place(wide)
+        fitted = _Candidate(place(wide))
     except OnChipMemoryFull:
-        return place(narrow)
-    with suppress(OnChipMemoryFull, TimingTooLarge):
-        other = place(narrow)
-        return min(fitted, other, key=_nanoseconds)
+        return _Candidate(place(narrow))
+    with suppress(OnChipMemoryFull):
+        return _soonest(fitted, _Candidate(place(narrow)))
     return fitted
 
 
@@ -92,7 +114,7 @@ def scheduler_of(program: Program, session: Recorder) -> Order:
     return partial(schedule_keeping_engines, may_move=moves)
 
 
-def _fit_renamed(program: Program, schedule: Order, place: Change) -> Program | None:
+def _fit_renamed(program: Program, schedule: Order, place: Change) -> _Candidate | None:
     """The program with renamed tiles and shared results, placed; None where they do not fit.
 
     What is loaded again is loaded once, if the kernel fits then and ends sooner. Tiles are renamed
@@ -109,16 +131,10 @@ def _fit_renamed(program: Program, schedule: Order, place: Change) -> Program | 
                 break  # the next leaves more in SBUF
     shared = share_loads(renamed)
     if shared is not renamed:
-        with suppress(OnChipMemoryFull, TimingTooLarge):
+        with suppress(OnChipMemoryFull):
             changed = _ordered(use_both_memories(shared), schedule, place)
-            if fitted is None or _nanoseconds(changed) < _nanoseconds(fitted):
-                return changed
+            return changed if fitted is None else _soonest(fitted, changed)
     return fitted
-
-
-def _nanoseconds(placed: Program) -> float:
-    arch = get_target(placed.target).arch
-    return simulate_timing(insert_semaphores(placed), arch, trace=False).latency_ns
 
 
 def _spill_and_place(program: Program, schedule: Order | None, place: Change) -> Program:

@@ -21,7 +21,8 @@ from glia.machine.columns.update import share_columns
 from glia.machine.ir import Binding, Program
 from glia.machine.passes.insert_semaphores import insert_semaphores
 from glia.machine.passes.place import place
-from glia.nki.back_end.back_end import BackEndChanges, run_back_end
+from glia.nki.back_end.back_end import run_back_end
+from glia.nki.back_end.changes import BackEndChanges, changes_between
 from glia.nki.names.dtypes import dtype_name
 from glia.nki.names.errors import NotAnOutput
 from glia.nki.names.targets import platform_target
@@ -128,7 +129,12 @@ def trace_launch(
         )  # fmt: skip
         if reorders or is_fixed:
             is_free = reorders and not is_fixed
+            recorded = program
             program = fit(program, scheduler_of(program, session) if is_free else None)
+            if is_free:
+                changed = changes_between(recorded, program)
+                noted = (*program.notes, changed.text) if changed.text else program.notes
+                program, each = replace(program, notes=noted), replace(each, changes=(changed,))
             after = producers_of(session.orders)
             synchronised = insert_semaphores(program, after=after) if synchronises else program
         else:

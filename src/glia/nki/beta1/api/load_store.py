@@ -321,14 +321,13 @@ def defer_product(
         multiply(dst, frame.session.accumulates(dst.pattern, caller()))
 
     def write(dst: NkiTensor, _: Any) -> None:
-        if not part.is_empty:
-            multiply(dst if dst.ndim == 2 else dst.reshape(shape), False)
+        multiply(dst if dst.ndim == 2 else dst.reshape(shape), False)
 
-    rows = (0, shape[0])
-    partial = MaskedPart(shape, (rows, part.box[1]) if part.box else None, None, part.is_empty)
+    partial = MaskedPart(shape, ((0, shape[0]), part.box[1]) if part.box else None)
+    empty = False if part.is_empty else None
     return defer(
-        function, shape, "float32", write, buffer=psum, regions=(PSUM,), accumulate=add,
-        partial=partial,
+        function, shape, "float32", write, mask=empty, buffer=psum, regions=(PSUM,),
+        accumulate=add, partial=partial,
     )  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from glia.nki.back_end.changes import BackEndChanges, changes_between
 from glia.nki.beta1 import isa as nisa
 from glia.nki.beta1 import language as nl
 from glia.nki.run.testing import profile_kernel
+from support.beta1_ways import both
 from support.targets import CORES
 
 ROWS = np.zeros((512, 1024), np.float32)
@@ -52,6 +53,51 @@ def turned(a, b):
         tile = nl.copy(nisa.nc_transpose(nl.load(b[:, i * 128 : (i + 1) * 128])))
         nl.store(out[i], nl.multiply(tile, nl.load(a)))
     return out
+
+
+CLEARS = {
+    "a number": lambda: 0.0,
+    "a tile of zeros": lambda: nl.zeros((nl.par_dim(128), 512), dtype=nl.float32),
+    "a fill": lambda: nisa.memset((128, 512), 0.0, dtype=nl.float32),
+}
+
+
+def cleared(clear: Any, part: int = 512) -> Any:
+    """Sums of products in one tile of PSUM that is cleared before each."""
+
+    @nki.jit
+    def kernel(a, b):
+        out = nl.ndarray((4, 128, 512), dtype=b.dtype, buffer=nl.shared_hbm)
+        left, right = nl.load(a), nl.load(b)
+        total = nl.ndarray((nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.psum)
+        for i in nl.sequential_range(4):
+            total[...] = clear()
+            for _ in range(8):
+                total[:, :part] += nisa.nc_matmul(left, right[:, :part])
+            nl.store(out[i], nl.copy(total))
+        return out
+
+    return kernel
+
+
+@pytest.mark.parametrize("target", CORES)
+@pytest.mark.parametrize("name", CLEARS)
+def test_a_cleared_tile_takes_products_as_one_of_zeros_does(name: str, target: str) -> None:
+    known = nki.jit(cleared(CLEARS[name]), platform_target=target)
+    profile = profile_kernel(known, SQUARE, WIDE)
+    body = [each for each in profile.program.instructions() if each.runs_on != "sync"]
+    assert sum(each.mnemonic() == "nc_matmul" for each in body) == 4 * 8
+    assert not any(each.mnemonic() in ("tensor_tensor", "memset") for each in body)
+
+
+@pytest.mark.parametrize("name", CLEARS)
+@pytest.mark.parametrize("part", [128, 512])
+def test_what_a_cleared_tile_sums_is_right(name: str, part: int) -> None:
+    generator = np.random.default_rng(2)
+    a, b = (generator.integers(-4, 5, (128, n)).astype(np.float32) for n in (128, 512))
+    expected = np.zeros((4, 128, 512), np.float32)
+    expected[:, :, :part] = 8 * (a.T @ b[:, :part])
+    np.testing.assert_array_equal(both(cleared(CLEARS[name], part), a, b), expected)
 
 
 @pytest.mark.parametrize("target", CORES)

@@ -99,10 +99,13 @@ class Profile:
         for title, core in zip(self.titles, self.cores, strict=True):
             for note in dict.fromkeys(core.program.notes):
                 owners.setdefault(note, []).append(title)
-        return tuple(
-            note if len(titles) == len(self.cores) else f"{', '.join(titles)}: {note}"
-            for note, titles in owners.items()
-        ) or self.program.notes
+        return (
+            tuple(
+                note if len(titles) == len(self.cores) else f"{', '.join(titles)}: {note}"
+                for note, titles in owners.items()
+            )
+            or self.program.notes
+        )
 
     @property
     def engines(self) -> Mapping[str, EngineProfile]:

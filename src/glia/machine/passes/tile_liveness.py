@@ -6,12 +6,13 @@ Instructions are numbered in program order, those of loops and branches too, as 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from glia.base.machine_code.native import Library
 from glia.base.machine_code.native_records import arrays_of, as_words
+from glia.isa.instructions.vector import Memset
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory
 from glia.isa.rendezvous import CrossCoreInstr
@@ -171,6 +172,23 @@ def replace_instructions(body: Block, changes: Mapping[int, Instr | None], first
     Its first instruction has the number `first`.
     """
     return _Replacement(changes, first).block(body)
+
+
+def remove_dead_fills(program: Program) -> Program:
+    """The program without the memsets whose elements are overwritten before anything reads them."""
+    names = {
+        pattern.tile.name
+        for instruction in program.instructions()
+        if isinstance(instruction, Memset)
+        for pattern in instruction.written_patterns()
+    }
+    liveness = find_liveness(program, names) if names else {}
+    instructions = columns_of(program).instructions
+    dead = [n for each in liveness.values() for n in each.dead_writes]
+    fills: dict[int, Instr | None] = {n: None for n in dead if isinstance(instructions[n], Memset)}
+    if not fills:
+        return program
+    return replace(program, body=replace_instructions(program.body, fills))
 
 
 class _Replacement:

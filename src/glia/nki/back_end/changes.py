@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from glia.isa.instructions.vector import Memset
 from glia.isa.kit import Instr
 from glia.machine.ir import Program, Statement
 
@@ -68,12 +69,15 @@ def changes_between(before: Program, after: Program) -> BackEndChanges:
         for name, other in zip(_written(each), _written(left[key]), strict=False)
         if name != other and other not in before.tiles
     }
+    gone = [each for key, each in first if key not in left]
+    fills = sum(isinstance(each, Memset) for each in gone)
     return BackEndChanges(
         instructions=len(first),
+        removed_fills=fills,
         renamed=len(renamed),
         copies=len(after.tiles.keys() - before.tiles.keys()),
         moved=fewest_moves([places[key] for key, _ in known]),
-        shared=len(first) - len(known),
+        shared=len(gone) - fills,
         engines=engines,
     )
 

@@ -21,6 +21,7 @@ from glia.machine.passes.share_loads import share_loads
 from glia.machine.passes.share_results import share_results
 from glia.machine.passes.spill import SpilledLine, spill
 from glia.machine.passes.spread_operands import use_both_memories
+from glia.machine.passes.tile_liveness import remove_dead_fills
 from glia.nki.names.language_errors import advise
 from glia.nki.session.recorder import Recorder
 from glia.timing.errors import TimingTooLarge
@@ -38,14 +39,15 @@ def fit_on_chip(
 ) -> Program:
     """Schedule and place a program; in program order where no schedule fits on chip.
 
-    Tiles are renamed as far as they fit. A kernel that fits in program order stays in it unless the
-    schedule takes less time. Fills that may move wait for the first use of their tile where a
-    program does not fit otherwise. What does not fit in any way is spilled, if it may be: notes on
-    the program, and a warning at each source line, say so. OnChipMemoryFull when tiles that cannot
-    leave do not fit.
+    Fills that are overwritten unread go, and tiles are renamed as far as they fit. A kernel that
+    fits in program order stays in it unless the schedule takes less time. Fills that may move wait
+    for the first use of their tile where a program does not fit otherwise. What does not fit in any
+    way is spilled, if it may be: notes on the program, and a warning at each source line, say so.
+    OnChipMemoryFull when tiles that cannot leave do not fit.
     """
     scheduled = None
     if schedule is not None and not program.addresses:
+        program = remove_dead_fills(program)
         scheduled = _fit_renamed(program, schedule, place)
     try:
         written = place(program)

@@ -398,8 +398,9 @@ def memset(
     frame = require_frame("nki.isa.memset")
     sizes, number = tile_shape(frame, tuple(int(n) for n in shape)), np.asarray(value).item()
     return defer(
-        "nki.isa.memset", sizes, to_dtype_name(dtype), lambda dst, cut: fill(dst, number), mask=mask
-    )
+        "nki.isa.memset", sizes, to_dtype_name(dtype), lambda dst, cut: fill(dst, number),
+        mask=mask, of_number=number,
+    )  # fmt: skip
 
 
 def tensor_tensor(

@@ -201,6 +201,7 @@ def defer(
     partial: MaskedPart | None = None,
     skips: bool = False,
     splits: bool = False,
+    of_number: float | None = None,
 ) -> Tensor:
     """A result of this shape whose instruction is deferred until its destination is known.
 
@@ -208,7 +209,7 @@ def defer(
     cuts operands to the same part. The mask is one of `masked`, by default the shape itself.
     `partial` is what `write` itself writes of the result, by default all; `skips` says that the
     data decide. `splits` says that it computes element by element, so that a tile of many
-    dimensions can be written in parts.
+    dimensions can be written in parts. `of_number` is what a fill writes.
     """
     write = _split_free_dimension(write) if splits and len(shape) > MOST_DIMS else write
     frame = require_frame(function)
@@ -224,7 +225,9 @@ def defer(
         )
 
     written = None if skips else part if partial is None or part.is_empty else partial
-    storage.deferred = DeferredWrite(emit, regions, accumulate, written, by_dma)
+    storage.deferred = DeferredWrite(
+        emit, regions, accumulate, written, by_dma, of_number if part.is_whole else None
+    )
     result = storage.whole = Tensor.of_storage(storage)
     frame.pending = storage
     return result
@@ -336,24 +339,38 @@ def assign(slot: Tensor, value: Any, mask: Any = None) -> None:
         raise WrongMemory(
             name="destination", function="assignment", wanted="psum|sbuf", found="hbm", loc=caller()
         )
+    number = _number_of(slot, value) if mask is None else None
     if hasattr(value, "assign_to"):
         value.assign_to(slot)
-    elif isinstance(value, Tensor):
-        offer = value.storage.deferred
-        if mask is None and _forward_to_slot(slot, value):
-            return
-        part = masked_part(mask, slot.shape)
-        if offer is None or (offer.part is not None and offer.part.is_whole):
-            copy_into(slot, value, part)
-            return
-        written = _written_part(slot, value, offer.part, part)
-        if offer.by_dma and written.rest is not None:
-            value.storage.fill = 0.0
-        copy_into(slot, value, written)
+    elif isinstance(value, Tensor) and (number is None or value.storage.deferred is not None):
+        _assign_tile(slot, value, mask)
     else:
-        number = np.asarray(value).item()
-        part = masked_part(mask, slot.shape)
-        write_part(slot, part, lambda dst, cut: fill(dst, number))
+        chosen = np.asarray(value).item() if number is None else number
+        write_part(slot, masked_part(mask, slot.shape), lambda dst, cut: fill(dst, chosen))
+    if number == 0 and slot.region is PSUM:
+        slot.restart_sums()
+
+
+def _number_of(slot: Tensor, value: Any) -> float | None:
+    """The number that every element of a slot is given, if it is one."""
+    if isinstance(value, Tensor):
+        is_same = value.is_on_chip and value.shape == slot.shape == value.storage.shape
+        return value.storage.initial_value(value.block) if is_same else None
+    return None if hasattr(value, "assign_to") else np.asarray(value).item()
+
+
+def _assign_tile(slot: Tensor, value: Tensor, mask: Any) -> None:
+    offer = value.storage.deferred
+    if mask is None and _forward_to_slot(slot, value):
+        return
+    part = masked_part(mask, slot.shape)
+    if offer is None or (offer.part is not None and offer.part.is_whole):
+        copy_into(slot, value, part)
+        return
+    written = _written_part(slot, value, offer.part, part)
+    if offer.by_dma and written.rest is not None:
+        value.storage.fill = 0.0
+    copy_into(slot, value, written)
 
 
 def _forward_to_slot(slot: Tensor, value: Tensor) -> bool:

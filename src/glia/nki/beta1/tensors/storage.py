@@ -36,7 +36,8 @@ class DeferredWrite:
     `write(destination, is_fresh)` issues it; `regions` are the memories it can write to.
     `accumulate(destination)`, for matrix products only, adds to the destination instead. `part` is
     what it writes of the result; None where the data decide, as an index out of bounds. In the box
-    of a part an engine writes all elements of a tile of its own, DMA only those of the part.
+    of a part an engine writes all elements of a tile of its own, DMA only those of the part. `fill`
+    is what it writes to all elements, if that is one number.
     """
 
     write: Callable[[Any, bool], None]
@@ -44,6 +45,7 @@ class DeferredWrite:
     accumulate: Callable[[Any], None] | None
     part: MaskedPart | None
     by_dma: bool
+    fill: float | None = None
 
 
 @dataclass(eq=False)
@@ -119,6 +121,15 @@ class Storage:
         """Whether an instruction has written a tensor in HBM; True for any tensor on chip."""
         written = self.frame.session.written  # type: ignore[attr-defined]  # of both kinds of session
         return self.region.is_on_chip or self.physical_tile(0).tensor.name in written
+
+    def initial_value(self, block: int) -> float | None:
+        """What all elements of a block hold from its making; None once anything was written."""
+        if self.deferred is not None:
+            return self.deferred.fill
+        if self.forwarded_to is not None:
+            return None
+        found = self._tiles.get(block)
+        return self.fill if found is None else found.fill
 
     # --- deferred and forwarded contents -------------------------------------------------------
 

@@ -361,6 +361,12 @@ class Tensor:
             self._check_output_dependency(view)
         return view
 
+    def restart_sums(self) -> None:
+        """Let products add to a tile all of which was just cleared, as to one made of zeros."""
+        found = self._physical_tile()
+        if self.view_of(found.tensor).size == found.tensor.size and self.dynamic is None:
+            found.holds_sums = True
+
     def _check_output_dependency(self, view: NkiTensor) -> None:
         """OutputDependency when two iterations of an nl.affine_range write one address."""
         place = self.storage.number, self.block, view.start, view.partition, view.dims

@@ -11,6 +11,7 @@ import pytest
 
 from glia.arch import TARGETS, get_target
 from glia.isa.operand import Memory
+from glia.kernels.mlp import mlp
 from glia.nki import beta1, jit
 from glia.nki import isa as nisa
 from glia.nki import language as nl
@@ -224,8 +225,8 @@ def test_a_forgotten_sum_of_beta_1_is_a_fault() -> None:
 @pytest.mark.parametrize(
     ("slow", "fast", "says"),
     [
-        (doubled(True, False), doubled(False, False), "nothing reads what 1 loads of dma_copy"),
-        (doubled(False, True), doubled(False, False), "1 executions of tensor_scalar"),
+        (doubled(True, False), doubled(False, False), "nothing reads what 1 load of dma_copy"),
+        (doubled(False, True), doubled(False, False), "1 execution of tensor_scalar"),
         (
             exponentials(nisa.engine.sync, nisa.engine.sync),
             exponentials(nisa.engine.sync, nisa.engine.gpsimd),
@@ -311,3 +312,41 @@ def test_sums_that_only_a_run_tells_are_read() -> None:
         return out
 
     assert check_kernel(kernel, A, B).passed
+
+
+def unread_sum(products: int) -> Any:
+    """Products that add up in PSUM, of which the last sum is not read."""
+
+    @jit
+    def kernel(x: Any) -> Any:
+        out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
+        tile = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
+        sums = nl.ndarray((128, 512), nl.float32, buffer=nl.psum)
+        nisa.dma_copy(dst=tile, src=x[0])
+        for _ in range(products):
+            nisa.nc_matmul(dst=sums, stationary=tile[:, 0:128], moving=tile)
+        nisa.dma_copy(dst=out, src=tile)
+        return out
+
+    return kernel
+
+
+@pytest.mark.parametrize("target", WITH_NKI)
+def test_a_sum_that_nothing_reads_is_for_nothing_with_all_its_products(target: str) -> None:
+    (found,) = (each.detail for each in advice(unread_sum(40), X, target=target))
+    assert found.startswith("nothing reads what 40 executions of nc_matmul write to ")
+    spared = re.search(r": ([\d.]+) us become ([\d.]+) us", found)
+    assert spared is not None
+    before, after = (profile(unread_sum(n), X, target=target).latency_us for n in (40, 0))
+    assert (float(spared[1]), float(spared[2])) == pytest.approx((before, after), abs=0.006)
+
+
+def test_one_dead_product_is_told_though_nothing_waits_for_it() -> None:
+    (found,) = (each.detail for each in advice(unread_sum(1), X))
+    assert "nothing reads what 1 execution of nc_matmul writes" in found
+    assert "that takes as long on these arguments" in found
+
+
+def test_tiles_that_take_a_bank_of_psum_each_are_not_too_large() -> None:
+    half = [np.ones(shape, ml_dtypes.bfloat16) for shape in ((512, 512), (512, 1024), (1024, 512))]
+    assert not advice(mlp, *half)

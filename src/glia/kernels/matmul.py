@@ -21,9 +21,7 @@ Trainium1 needs 337. A tile that serves several products is what brings the oper
   matmul_fully_blocked    N / columns      M / rows         rows and columns of its blocks together
 
 where a step reads each operand so many times. The first two are bound by DMA, the others by the
-Tensor Engine. On Trainium1 less than 4 KiB of rows that lie a multiple of 4 KiB apart comes from
-HBM at a quarter of its rate, so that there only the last step, with blocks as wide as the matrix,
-keeps the array busy.
+Tensor Engine.
 
 Tiling: loops over blocks stay loops on the device, so that a large product is a short program; the
 code inside a block is unrolled. The next tile of left is loaded during the product before it, so

@@ -13,9 +13,7 @@ no transposition is needed between the two, and the hidden values never leave SB
 Roofline: 4 * T * D * F operations, 6 with a gate, for weights read once for every 512 tokens: 512
 operations a byte in bfloat16, above the 214 where Trainium2's Tensor Engine is bound by DMA and the
 337 of Trainium1. So it is bound by the Tensor Engine, 512 columns for each 128 x 128 tile of a
-weight; below 200 tokens by the DMA of the weights. On Trainium1 less than 4 KiB of rows that lie a
-multiple of 4 KiB apart, as these tiles of a weight, comes from HBM at a quarter of its rate, which
-then bounds it: 3.9 ms for T = D = 2048 and F = 8192, where the Tensor Engine needs 2.2.
+weight; below 200 tokens by the DMA of the weights.
 
 Tiling: 512 tokens at a time, a full bank of PSUM: the moving operand. Tiles of f alternate between
 banks, so that Scalar and Vector make the hidden values of one while the products of the next go on.

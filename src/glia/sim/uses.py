@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,7 +37,8 @@ class UseLog:
     """Follows one run of the programs of some cores; every execution that writes has a number.
 
     A result counts as used when an instruction reads one byte of it, or it is in an output at the
-    end. An instruction that adds to what it overwrites reads it.
+    end. A product that adds to what it overwrites uses it if its own result is used; any other
+    instruction that updates in place reads what was there.
     """
 
     def __init__(self, *programs: Program) -> None:
@@ -46,6 +47,7 @@ class UseLog:
         self._instruction = np.zeros(FIRST_SIZE, np.int32)  # by execution
         self._is_read = np.zeros(FIRST_SIZE, bool)
         self._replaced: dict[int, Instr] = {}  # by execution, what overwrote it in PSUM
+        self._summands: list[tuple[int, int]] = []  # (execution, the later one that adds to it)
         self._cells: dict[int, ByteTags] = {}
         self._granule = access_granule(programs)
         self._count = 0
@@ -83,12 +85,17 @@ class UseLog:
         """A step that records a read of a pattern; of a sum, where `accumulating` is true."""
         view, tags = memories.viewer(pattern), self.tags(memories.region(pattern.tile))
         condition = evaluator(instr.read_condition(name))
+        is_summand = is_product(instr) and name in instr.sums
 
         def read(environment: Environment) -> None:
+            if accumulating is None and not condition(environment):
+                return
             found = tags.at(view(environment))
             if accumulating is not None:
-                self._is_read[found[accumulating(environment)]] = True
-            elif condition(environment):
+                found = found[accumulating(environment)]
+            if is_summand:
+                self._summands += [(n, self._count + 1) for n in _distinct(found) if n]
+            else:
                 self._is_read[found] = True
 
         return read
@@ -107,8 +114,9 @@ class UseLog:
         def write(environment: Environment) -> None:
             found = tags.at(view(environment))
             if replaces:
-                for number in np.unique(found).tolist():
-                    if number and number != self._count and not self._is_read[number]:
+                own = self._count, *self._added_to()
+                for number in _distinct(found):
+                    if number and number not in own and not self._is_read[number]:
                         self._replaced.setdefault(number, instr)
             chosen = rows(environment)
             found[... if chosen is None else chosen] = self._count
@@ -121,8 +129,24 @@ class UseLog:
             region = memories.region(tile)
             self._is_read[self.tags(region).numbers(region.start, tile.bytes)] = True
 
+    def _added_to(self) -> Iterator[int]:
+        """The executions to whose sums the current one adds."""
+        for number, by in reversed(self._summands):
+            if by != self._count:
+                return
+            yield number
+
+    def _follow_sums(self) -> None:
+        """What became of a sum became of all products in it."""
+        for number, by in reversed(self._summands):
+            if self._is_read[by]:
+                self._is_read[number] = True
+            elif by in self._replaced:
+                self._replaced.setdefault(number, self._replaced[by])
+
     def uses(self) -> dict[int, InstructionUse]:
         """What became of the results of each instruction that was executed, by its identity."""
+        self._follow_sums()
         count = len(self._instructions)
         numbers = self._instruction[1 : self._count + 1]
         executions = np.bincount(numbers, minlength=count)
@@ -136,6 +160,14 @@ class UseLog:
             if not self._is_read[number] and is_product(writer):
                 found[id(writer)].overwritten_by = instr
         return found
+
+
+def _distinct(numbers: Array) -> list[int]:
+    """The distinct values, most often one, in order."""
+    if numbers.size and (numbers == numbers.flat[0]).all():
+        return [int(numbers.flat[0])]
+    found: list[int] = np.unique(numbers).tolist()
+    return found
 
 
 def is_product(instr: Instr) -> bool:

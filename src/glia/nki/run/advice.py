@@ -142,7 +142,10 @@ class _Adviser:
             if not found:
                 return
             for key, instructions in found.items():
-                if gain := self._gain(self._removal_of([*removed, *instructions])):
+                gain = self._gain(self._removal_of([*removed, *instructions]))
+                if not gain and is_product(instructions[0]):
+                    gain = "that takes as long on these arguments"
+                if gain:
                     yield Advice(
                         self._unused_text(
                             instructions, executions[key], gain, is_first=not removed
@@ -167,13 +170,14 @@ class _Adviser:
         is_load = isinstance(instr, Transfer) and any(
             pattern.memory is Memory.HBM for pattern in instr.read_patterns()
         )
-        what = "loads of" if is_load else "executions of"
+        what = ("load" if is_load else "execution") + ("s" if executions > 1 else "")
         many = f"{count} of {executions}" if count < executions else f"{count}"
         tiles = ", ".join(dict.fromkeys(p.tile.name for p in instr.written_patterns()))
         readers = "nothing reads" if is_first else "only instructions of which nothing is read read"
         cure = "remove them" if is_first else "remove them and what reads them"
+        verb = "write" if executions > 1 else "writes"
         return (
-            f"{readers} what {many} {what} {instr.mnemonic()} write to {tiles}\n"
+            f"{readers} what {many} {what} of {instr.mnemonic()} {verb} to {tiles}\n"
             f"source: {instr.loc}\nhelp: {cure}: {gain}"
         )
 
@@ -198,7 +202,7 @@ class _Adviser:
             narrow = _narrow_dtype([(i, access, p) for i, access, p, _ in touched])
             whole = tile.bytes_per_partition
             size = f"{whole} bytes in each partition of {tile.memory.value}"
-            if whole - used >= max(whole / 2, SPARE_BYTES):
+            if self._is_spare(tile.memory, whole, used):
                 reason = f"only {used} of them are accessed on these arguments"
                 found.setdefault((loc, size, whole - used, reason), []).append(name)
             elif narrow and whole / 2 >= SPARE_BYTES and tile.memory is Memory.SBUF:
@@ -206,6 +210,16 @@ class _Adviser:
                 found.setdefault((loc, size, whole - whole // 2, reason), []).append(name)
         for (loc, size, spare, reason), names in found.items():
             yield _oversized(loc, names, size, spare, reason)
+
+    def _is_spare(self, memory: Memory, whole: int, used: int) -> bool:
+        """Whether a tile, of which so many bytes of a partition are used, could be half as large.
+
+        In PSUM only whole banks are worth having: accumulation, and what may read, go by bank.
+        """
+        if memory is Memory.PSUM:
+            bank = self.profile.target.arch.psum_bank_bytes
+            whole, used = (bank * -(-count // bank) for count in (whole, used))
+        return whole - used >= max(whole / 2, SPARE_BYTES)
 
     def crowded(self) -> Iterator[Advice]:
         """A queue that engines wait for, where moving transfers to another gains time."""

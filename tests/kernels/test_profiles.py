@@ -96,7 +96,7 @@ def test_a_dtype_has_also_the_name_that_numpy_gives_it(kernel: str) -> None:
     [
         (("nowhere.py::f",), "there is no file nowhere.py"),
         (("--arg", "x"), "is not of the form"),
-        (("--arg", "x=f33[4]"), "f33 is none of"),
+        (("--arg", "x=f33[4]"), "f33 is no dtype"),
         (("--arg", "y=f32[4]"), "no parameter 'y'; it takes x, factor"),
     ],
 )

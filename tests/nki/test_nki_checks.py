@@ -226,7 +226,7 @@ def test_the_command_fills_tensors_from_the_seed(place: str) -> None:
         (["--grid", "0"], "is not of the form N or N,N"),
         (["--grid", "3"], "the grid [3] is neither [1] nor [2]"),
         (["--arg", "x"], "is not of the form NAME=DTYPE[N,N]"),
-        (["--arg", "x=f31[2]"], "f31 is none of"),
+        (["--arg", "x=f31[2]"], "f31 is no dtype"),
         (["--arg", "x=/no/such.npy"], "No such file"),
     ],
 )

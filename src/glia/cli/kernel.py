@@ -139,7 +139,8 @@ class _KernelCommandLine:
 
     def _tensor(self, text: str, dtype: str, shape: str) -> np.ndarray:
         if dtype not in _DTYPES:
-            raise self._error(f"--arg {text!r}: {dtype} is none of {', '.join(_DTYPES)}")
+            meant = nearest(dtype, _DTYPES)
+            raise self._error(f"--arg {text!r}: {dtype} is no dtype, as s32 or int32 is{meant}")
         extents = tuple(int(extent) for extent in shape.replace(",", " ").split())
         return self.make_array(_DTYPES[dtype], extents)
 

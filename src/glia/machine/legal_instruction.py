@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -29,7 +30,7 @@ def violations(
 
 
 def _rule_violation(rule: Rule, instr: Instr, names: Mapping[str, str]) -> str:
-    text = f"{rule.text(names)}; here {_numbers(instr, names)} ({rule.source})"
+    text = f"{rule.text(names)}; here {_numbers(instr, names, rule.sentence)} ({rule.source})"
     return f"{text}\n  cure: {rule.cure}" if rule.cure else text
 
 
@@ -94,16 +95,20 @@ def _placement_cure(memory: Memory, declared: Operand) -> str:
     return f"copy it to a tile in {expected} first, with tensor_copy or dma_copy"
 
 
-def _numbers(instr: Instr, names: Mapping[str, str]) -> str:
-    """The operands' shapes and places, and the attributes, as text."""
+def _numbers(instr: Instr, names: Mapping[str, str], sentence: str) -> str:
+    """Shapes and places of the operands, and the attributes, that a rule names; else of all."""
+    words = set(re.findall(r"\w+", sentence))
+    fields = {name for name, _, _ in instr.operands()} | instr.attributes().keys()
+    told = fields & words or fields
     parts = [
         f"{names.get(name, name)} is {p.dtype}{list(p.shape)} in {p.memory.value}"
         + (f" from partition {p.partition}" if p.memory is not Memory.HBM else "")
         for name, _, p in instr.operands()
+        if name in told
     ]
     parts += [
         f"{names.get(name, name)} is {value!r}"
         for name, value in instr.attributes().items()
-        if isinstance(value, int | float | str | tuple) and value != ""
+        if isinstance(value, int | float | str | tuple) and value != "" and name in told
     ]
     return ", ".join((*parts, f"engine is {instr.runs_on}"))

@@ -108,8 +108,11 @@ def _rounding(base: Array) -> Array:
     if not error:
         return np.zeros(base.shape)
     size = np.abs(_wide(base))
-    undefined = np.inf if base.dtype.kind == "c" else 0.0  # (inf + x i) times y may be NaN
-    return np.where(np.isfinite(size), 2 * error * size + 1e-37, undefined)
+    if base.dtype.kind != "c":
+        return np.where(np.isfinite(size), 2 * error * size + 1e-37, 0.0)
+    # (inf + x i) times y may be NaN; the parts of a product are differences of terms as large as it
+    is_defined = size <= np.finfo(base.real.dtype).max
+    return np.where(is_defined, 2 * error * size + 1e-37, np.inf)
 
 
 def _evaluate(graph: Graph, arrays: Sequence[Array], directions: _Directions) -> list[Any]:

@@ -80,7 +80,7 @@ class ImpossibleTensor(CompileError, NkiValidationError, AssertionError):
 
     code = "GLIA605"
     message = "{dtype} tensor of shape {shape} in {buffer}: {reason}"
-    help = "on chip a tensor is (partitions, elements, ...), with at most {partitions} partitions"
+    help = "{cure}"
 
 
 class OutsideKernel(CompileError):

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from glia.base.dtype import DType
+from glia.base.suggestions import nearest
 from glia.isa.operand import Memory, Tile
+from glia.machine.passes.on_chip_space import on_chip_capacities
 from glia.nki.issue.former_signatures import PartitionDim
 from glia.nki.names.dtypes import DTYPES, dtype_name
 from glia.nki.names.enums import MemoryRegion
@@ -61,7 +63,7 @@ def _make_spec(session: Session, shape: Any, dtype: Any, buffer: Any) -> TensorS
     fixed = 1 if buffer.is_on_chip else 0
     elements, capacity = math.prod(sizes[fixed:]), _capacity(buffer)
     needed = elements * stored.bytes
-    refusal = f"it needs {needed} bytes of {capacity}" if needed > capacity else ""
+    refusal = _refusal(needed, buffer) if needed > capacity else ""
     partitions = math.prod(sizes[:fixed])
     layout = row_major_layout(sizes, storage_class(buffer.memory, stored, partitions))
     return TensorSpec(
@@ -78,7 +80,10 @@ def new_tile(
     `first` is the first partition and `byte` the offset in a partition of a fixed address.
     """
     if spec.refusal:
-        refuse_tensor(spec.shape, spec.dtype, spec.buffer, spec.refusal)
+        most = _usable(spec.buffer) // spec.stored.bytes
+        cure = f"loop over tiles of fewer elements in a partition: {most} fill the memory"
+        on_chip = cure if spec.buffer.is_on_chip else "divide it between cores"
+        refuse_tensor(spec.shape, spec.dtype, spec.buffer, spec.refusal, on_chip)
     tile = session.new_tile(
         name or spec.stem, spec.memory, spec.stored, first + spec.partitions,
         spec.elements, byte, spec.is_shared,
@@ -95,6 +100,18 @@ def _capacity(buffer: MemoryRegion) -> int:
     if buffer is MemoryRegion.psum:
         return target.arch.psum_bytes_per_partition
     return target.chip_hbm_bytes
+
+
+def _usable(buffer: MemoryRegion) -> int:
+    """Bytes that a kernel's tiles may take, of each partition on chip."""
+    if not buffer.is_on_chip:
+        return _capacity(buffer)
+    return on_chip_capacities(current("nl.ndarray").arch)[buffer.memory]
+
+
+def _refusal(needed: int, buffer: MemoryRegion) -> str:
+    where = " of each partition" if buffer.is_on_chip else ""
+    return f"it needs {needed} bytes{where}, of {_usable(buffer)}"
 
 
 def validate_address(
@@ -142,14 +159,20 @@ def validate_dtype(dtype: object, shape: object, buffer: MemoryRegion) -> str:
     """NKI's name of a dtype; ImpossibleTensor for an unknown one."""
     name = dtype_name(dtype)
     if name is None:
-        refuse_tensor(shape, dtype, buffer, f"the dtypes are {', '.join(DTYPES)}")
+        shown = getattr(dtype, "__name__", str(dtype))
+        meant = nearest(shown, DTYPES) if isinstance(dtype, str) else ""
+        cure = "write one of nl, as nl.float32 or nl.bfloat16; help(nki.language) has all"
+        refuse_tensor(shape, shown, buffer, f"no engine has {shown}{meant}", cure)
     return name
 
 
-def refuse_tensor(shape: object, dtype: object, buffer: MemoryRegion, reason: str) -> NoReturn:
+def refuse_tensor(
+    shape: object, dtype: object, buffer: MemoryRegion, reason: str, cure: str = ""
+) -> NoReturn:
     """Raise ImpossibleTensor at the user's line."""
-    partitions = current("nl.ndarray").arch.partitions
+    most = current("nl.ndarray").arch.partitions
+    layout = f"on chip a tensor is (partitions, elements, ...), with at most {most} partitions"
     raise ImpossibleTensor(
-        shape=shape, dtype=dtype, buffer=buffer.value, reason=reason, partitions=partitions,
+        shape=shape, dtype=dtype, buffer=buffer.value, reason=reason, cure=cure or layout,
         loc=caller(),
     )  # fmt: skip

@@ -124,6 +124,22 @@ def test_fresh_memory_is_poisoned_or_zero() -> None:
     assert not run(program, {"x": X}, policy=Policy(poison=None))["out"].any()
 
 
+def test_the_step_of_one_element_does_not_matter() -> None:
+    b = _copying().tiles["b"]
+    column = Pattern(b, F32, ((1, 4), (1 << 70, 1)))
+    program = replace(_copying(), body=(*_copying().body[:1], Memset(dst=column, value=1.0)))
+    run(program, {"x": X})
+
+
+@pytest.mark.parametrize("counts", [(1 << 40, 1 << 30), (0, 1 << 70)])
+def test_a_pattern_that_names_an_element_without_end_is_refused(counts: tuple[int, int]) -> None:
+    b = _copying().tiles["b"]
+    again = Pattern(b, F32, ((1, 4), *((0, count) for count in counts)))
+    program = replace(_copying(), body=(TensorCopy(dst=again, src=again),))
+    with pytest.raises(AccessOutOfBounds, match=rf"b names \[4, {counts[0]}, {counts[1]}\]"):
+        run(program, {"x": X})
+
+
 def test_an_access_outside_a_tile_names_instruction_line_and_elements() -> None:
     b = _copying().tiles["b"]
     column = Pattern(b, F32, ((1, 4), (1, 1)), Affine.of("i"))

@@ -20,9 +20,8 @@ from glia.sim.sparse_buffer import Backing, dense_zeros
 Array = np.ndarray[Any, Any]
 Environment = dict[str, int]
 
-_CACHE_LINE_BYTES = (
-    64  # bytes; keeps equal addresses of neighbouring partitions out of one cache set
-)
+_CACHE_LINE_BYTES = 64  # keeps equal addresses of neighbouring partitions out of one cache set
+MOST_REPEATED = 1 << 28  # elements of a pattern that names some of a smaller tile's again
 
 
 @dataclass(frozen=True)
@@ -243,6 +242,14 @@ def evaluator(expression: Affine) -> Callable[[Environment], int]:
     return expression.evaluate
 
 
+def names_too_many(pattern: Pattern) -> bool:
+    """Whether a pattern names more elements than a host could go through, most of them again.
+
+    No dimension may be longer either, though another has no extent.
+    """
+    return max(pattern.elements, *pattern.shape) > max(pattern.tile.bytes, MOST_REPEATED)
+
+
 def viewer(pattern: Pattern, region: Region, dtype: np.dtype) -> Callable[[Environment], Array]:
     """A function from an environment to the view of `pattern` in `region` with that host dtype."""
     tile, width = pattern.tile, pattern.dtype.bytes
@@ -252,12 +259,15 @@ def viewer(pattern: Pattern, region: Region, dtype: np.dtype) -> Callable[[Envir
     limit = tile.bytes if is_hbm else tile.bytes_per_partition
     first, last = (0, 0) if is_hbm else reach(pattern.dims[:1])
     partitions = 1 if is_hbm else tile.partitions
-    outer = () if is_hbm else (pattern.dims[0][0] * region.pitch,)
-    strides = (*outer, *(step * width for step, _ in free))
+    pitches = [width] * len(pattern.dims) if is_hbm else [region.pitch, *[width] * len(free)]
+    steps = (step if count > 1 else 0 for step, count in pattern.dims)  # any fits one element
+    strides = tuple(step * pitch for step, pitch in zip(steps, pitches, strict=True))
     shape = pattern.shape
     backing = region.backing
 
     def view_at(offset: int, partition: int) -> Array:
+        if names_too_many(pattern):
+            raise OutOfTile(f"a pattern of {tile.name} names {list(pattern.shape)} elements")
         if offset + low < 0 or (offset + high + 1) * width > limit:
             raise OutOfTile(
                 _out_of_tile_message(pattern, offset + low, offset + high, limit, region)

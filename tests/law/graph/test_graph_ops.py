@@ -109,6 +109,9 @@ REFUSED = {
     "slice of 9 from extent 5": ops.Gather(
         A, ops.Convert(ROW, S32), (0,), (0,), (), (), (0,), 1, (1, 9)
     ),
+    "elements of slices that have none": ops.Gather(
+        A, ops.Convert(ROW, S32), (0,), (0,), (), (), (0,), 1, (0, 5)
+    ),
     "do not fit index vectors": ops.Scatter(
         (A,), ops.Convert(ROW, S32), (A,), (1,), (0,), (), (), (0,), 1, False, ADD
     ),

@@ -109,9 +109,10 @@ class Gather(Node):
         window = [size for d, size in enumerate(self.slice_sizes) if d not in dropped]
         require_length(self.offset_dims, len(window), "offset dimensions")
         require_dimensions(self.offset_dims, len(batch) + len(window), "offset dimensions")
-        return TensorType(
-            x.dtype, _insert_window_dimensions(batch, tuple(window), self.offset_dims)
-        )
+        result = _insert_window_dimensions(batch, tuple(window), self.offset_dims)
+        is_empty = any(self.slice_sizes[d] == 0 for d in dropped)
+        require(not is_empty or 0 in result, f"{list(result)} elements of slices that have none")
+        return TensorType(x.dtype, result)
 
     def compute(self, x: Array, indices: Array) -> Array:
         starts = _start_positions(indices, self.index_vector_dim, self.start_index_map,

@@ -13,8 +13,7 @@ from glia.base.errors import InternalError
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory
 from glia.machine.ir import Block, Loop, Program, blocks
-
-MOST_REPEATED = 1 << 28  # elements of a pattern that names some of a smaller tile's again
+from glia.sim.memory import names_too_many
 
 
 def require_sound(program: Program, arch: Arch) -> None:
@@ -39,7 +38,7 @@ def require_sound(program: Program, arch: Arch) -> None:
             if any(count < 1 for _, count in pattern.dims):
                 raise InternalError(f"a pattern of {pattern.tile.name} has no elements")
             # Machine code would hardly end, and cannot be interrupted
-            if pattern.elements > max(pattern.tile.bytes, MOST_REPEATED):
+            if names_too_many(pattern):
                 raise InternalError(
                     f"a pattern of {pattern.tile.name} names {pattern.elements} elements"
                 )

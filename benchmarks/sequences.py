@@ -14,6 +14,7 @@ from __future__ import annotations
 import ast
 import importlib
 import os
+import re
 import runpy
 import sys
 import tempfile
@@ -58,12 +59,16 @@ class Optimisation:
 
 @dataclass(frozen=True)
 class Step:
-    """One kernel of a sequence: published and predicted milliseconds, or why there are none."""
+    """One kernel of a sequence: published and predicted milliseconds, or why there are none.
+
+    `spilled` are the bytes that left each memory, and came back, where the kernel does not fit.
+    """
 
     number: int
     published: float
     predicted: float | None
     problem: str = ""
+    spilled: str = ""
 
     @property
     def error(self) -> float:
@@ -121,15 +126,31 @@ def steps_of(sequence: Optimisation, autocomp: Path) -> Iterator[Step]:
     versions = candidates(autocomp / "examples" / sequence.path)
     for number, (published, code) in enumerate(versions):
         try:
-            predicted = _milliseconds(code, f"step_{number}", sequence)
-            yield Step(number, published, predicted)
+            predicted, notes = _milliseconds(code, f"step_{number}", sequence)
+            yield Step(number, published, predicted, spilled=_spilled(notes))
         except CompileError as error:
             yield Step(number, published, None, str(error).splitlines()[0])
         except (NameError, SyntaxError) as error:
             yield Step(number, published, None, f"the trace's own fault: {error}")
 
 
-def _milliseconds(code: str, name: str, sequence: Optimisation) -> float:
+def _spilled(notes: Sequence[str]) -> str:
+    """The megabytes of spills by memory: out, and back where anything comes back."""
+    totals: dict[str, list[int]] = {}
+    for note in notes:
+        memory, is_full, rest = note.partition(" is full: ")
+        if is_full:
+            total = totals.setdefault(memory, [0, 0])
+            for way, pattern in enumerate((r"spill (\d+) bytes", r"reloads of (\d+) bytes")):
+                total[way] += sum(map(int, re.findall(pattern, rest)))
+    return ", ".join(
+        f"{memory} {out / 1e6:.1f} MB out" + (f", {back / 1e6:.1f} back" if back else "")
+        for memory, (out, back) in sorted(totals.items())
+    )
+
+
+def _milliseconds(code: str, name: str, sequence: Optimisation) -> tuple[float, tuple[str, ...]]:
+    """The simulated time of a kernel, and what its compilation noted."""
     nki = importlib.import_module("neuronxcc.nki")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"{name}.py"
@@ -137,7 +158,8 @@ def _milliseconds(code: str, name: str, sequence: Optimisation) -> float:
         kernel = runpy.run_path(str(path))["test"]
         measured = nki.benchmark(kernel)
         measured(*sequence.arguments(), **dict(sequence.constants))
-    return float(measured.benchmark_result.nc_latency.get_latency_percentile(99)) / 1000
+    result = measured.benchmark_result
+    return float(result.nc_latency.get_latency_percentile(99)) / 1000, result.profile.notes
 
 
 def rank_correlation(steps: Sequence[Step]) -> float:
@@ -176,16 +198,21 @@ def page(found: Sequence[tuple[Optimisation, list[Step]]]) -> str:
               "matrix product and of the last were seen when a constant was removed; no constant",
               "was fitted to any row. That loops of at most 512 iterations are merged rests on",
               "the last step of the convolution; CALIBRATION.md says what bounds its others.",
+              f"{sum(bool(step.spilled) for step in everything)} of the kernels do not fit on chip",
+              "as they are written: they spill what the last column says.",
               "", f"All: {summary(everything)}.", ""]  # fmt: skip
     for sequence, steps in found:
         lines += [f"## {sequence.name}", "", f"{summary(steps)}.", ""]
-        lines += ["| step | published ms | predicted ms | error |", "|---|---|---|---|"]
+        lines += [
+            "| step | published ms | predicted ms | error | spilled |",
+            "|---|---|---|---|---|",
+        ]
         for step in steps:
             if step.predicted is None:
-                lines.append(f"| {step.number} | {step.published} | | {step.problem} |")
+                lines.append(f"| {step.number} | {step.published} | | {step.problem} | |")
             else:
                 lines.append(f"| {step.number} | {step.published} | {step.predicted:.3f} | "
-                             f"{step.error:+.1%} |")  # fmt: skip
+                             f"{step.error:+.1%} | {step.spilled} |")  # fmt: skip
         lines.append("")
     return "\n".join(lines)
 

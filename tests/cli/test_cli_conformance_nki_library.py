@@ -233,6 +233,16 @@ def test_a_folder_without_tests_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("harness_only")
+@pytest.mark.parametrize("option", ["--only", "--marks"])
+def test_a_filter_that_selects_nothing_is_named(clone: Path, option: str) -> None:
+    for broken in clone.rglob("test_broken.py"):
+        broken.unlink()
+    result = conform(clone, option, "nonesuch")
+    assert result.exit_code == 1 and "GLIA133" in result.stderr
+    assert f"{option} 'nonesuch' selects none" in result.stderr
+
+
+@pytest.mark.usefixtures("harness_only")
 def test_a_suite_that_pytest_cannot_start_is_an_error(clone: Path) -> None:
     result = conform(clone, "--only", "test_add", "--marks", "fast and (")
     assert result.exit_code == 1 and "pytest ends with 4: ERROR: Wrong expression" in result.stdout

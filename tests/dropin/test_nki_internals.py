@@ -172,6 +172,11 @@ def test_the_parser_refuses_what_the_tracer_takes() -> None:
         compile_to_bir(kernel, ParserFrontend(), {"x": X})
 
 
+def test_inputs_without_names_are_refused_with_a_code() -> None:
+    with pytest.raises(NotInGlia, match=r"(?s)inputs of list.*inputs=\{'x': array\}"):
+        TracerFrontend().compile(print, inputs=[np.zeros(4)])  # type: ignore[arg-type]
+
+
 def test_the_environment_chooses_the_frontend(monkeypatch: pytest.MonkeyPatch) -> None:
     assert resolve_frontend_cls() is TracerFrontend
     monkeypatch.setenv("NKI_COMPILER_FRONTEND", "parser")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import runpy
 from pathlib import Path
 
 import numpy as np
@@ -142,6 +143,17 @@ def cleared(x):
     nisa.dma_copy(out, total)
     return out
 """
+
+
+def test_a_neff_takes_no_target(tmp_path: Path) -> None:
+    file = tmp_path / "cleared.py"
+    file.write_text(CLEARED)
+    neff = tmp_path / "cleared.neff"
+    kernel = runpy.run_path(str(file))["cleared"]
+    kernel.compile(np.zeros((128, 128), np.float32)).save(neff)
+    assert profile(str(neff)).exit_code == 0
+    refused = profile(str(neff), "--target", "trn1")
+    assert refused.exit_code == 1 and "compiled for one already" in refused.stderr
 
 
 def test_what_the_back_end_changed_is_said_and_can_be_left_out(tmp_path: Path) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from glia.arch import core_v3, fabrics
 from glia.arch.constant import Constant
-from glia.arch.kit import Capability, build_arch, build_target
+from glia.arch.kit import Capability, build_arch, build_target, with_readings
+from glia.arch.readings import READINGS_V4
 
 _GUIDE = "Trainium3 architecture guide"
 _NKI = "NKI nki.isa"
@@ -72,7 +73,9 @@ CAPABILITIES = core_v3.CAPABILITIES | {
     "has_indirect_views": Capability(True, "NKI nki.language.NkiTensor.indirect"),
 }
 
-CORE_V4 = build_arch("core_v4", 4, CONSTANTS, CAPABILITIES, fabrics.TRN3_GEN2)
+CORE_V4 = build_arch(
+    "core_v4", 4, with_readings(CONSTANTS, READINGS_V4), CAPABILITIES, fabrics.TRN3_GEN2
+)
 
 TARGETS = (
     build_target(

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from glia import __version__
 from glia.base.output_files import writing
@@ -337,6 +338,10 @@ def profile(
     is_kernel = KERNEL_SEPARATOR in program or program.endswith(".py")
     if (arguments or grid or as_written) and not is_kernel:
         problem = "--arg, --grid and --as-written need a KERNEL.py::NAME"
+        raise BadCommandLine(problem=problem, command="glia profile")
+    source = click.get_current_context().get_parameter_source("target")
+    if source is ParameterSource.COMMANDLINE and not is_kernel:
+        problem = "--target is for a KERNEL.py::NAME; a NEFF is compiled for one already"
         raise BadCommandLine(problem=problem, command="glia profile")
     if ranks is not None and is_kernel:
         raise BadCommandLine(problem="--ranks needs a F.neff", command="glia profile")

@@ -21,16 +21,28 @@ class DropinMissing(CompileError):
 class NoChecks(CompileError):
     """A clone of a repository, or one of its modules, holds nothing that checks its results.
 
-    Cause: The path is not that of a clone, --only fits none of its files, or no function of a
-        module of openxla/stablehlo holds an operation or call `check.expect_*`.
-    Fix: Give the folder that holds `stablehlo/testdata` or `test/integration/nkilib`; leave --only
-        out.
+    Cause: The path is not that of a clone, or no function of a module of openxla/stablehlo holds
+        an operation or call `check.expect_*`.
+    Fix: Give the folder that holds `stablehlo/testdata` or `test/integration/nkilib`.
     Example: glia conformance stablehlo --repo an_empty_folder
     """
 
     code = "GLIA129"
     message = "{what} holds no program that checks its results"
     help = "give the clone's own folder: it holds stablehlo/testdata or test/integration/nkilib"
+
+
+class NothingSelected(CompileError):
+    """An option selects none of the tests of a clone.
+
+    Cause: No file has a path that holds what --only gives, or no test has the marks of --marks.
+    Fix: Leave the option out, or give a part of the path of a file.
+    Example: glia conformance nki-library --repo nki-library --only cumsums
+    """
+
+    code = "GLIA133"
+    message = "{option} {value!r} selects none of the {count} files with tests in {place}"
+    help = "leave {option} out, or see the names of the clone's files and marks"
 
 
 class PackagesMissing(CompileError):

@@ -11,7 +11,7 @@ def timing_constants() -> list[str]:
     """A line for each constant of the timing model, those with an assumed value first.
 
     Under a constant that several publications give, or that was read off measurements, stand what
-    each gives, and the spread of all.
+    each gives, and the spread of all. One that a publication contradicts is marked so.
     """
     rows = [
         (constant.confidence != "assumed", f"{arch.name} {name}", constant)
@@ -25,7 +25,9 @@ def timing_constants() -> list[str]:
         low, high = constant.spread
         if low < high:
             spread = f", {low:g} to {high:g}"
-        lines.append(f"{name} = {value}{spread} [{constant.confidence}] {constant.source}")
+        agreed = all(each.supports(constant.value) for each in constant.readings)
+        confidence = constant.confidence if agreed else "contradicted"
+        lines.append(f"{name} = {value}{spread} [{confidence}] {constant.source}")
         lines += [f"    {_reading_text(each, constant)}" for each in constant.readings]
     return lines
 

@@ -145,6 +145,9 @@ class NKIFrontend:
         if dump_python_ast:
             problem, cure = "glia writes no syntax trees", "str(module) is its program"
             raise NotInGlia(name="dump_python_ast=True", problem=problem, cure=cure)
+        if not isinstance(inputs or {}, Mapping):
+            problem, cure = "they have no names", "inputs={'x': array}, by the kernel's parameters"
+            raise NotInGlia(name=f"inputs of {type(inputs).__name__}", problem=problem, cure=cure)
         chosen = CompileOptions(target=target, lnc=lnc, **options) if target else CompileOptions(
             lnc=lnc, **options)  # fmt: skip
         return lower(kernel, inputs or {}, chosen, self, output_names)

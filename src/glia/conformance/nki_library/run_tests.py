@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from glia.conformance.errors import NoChecks, PackagesMissing
+from glia.conformance.errors import NoChecks, NothingSelected, PackagesMissing
 from glia.conformance.load import require_dropin
 from glia.conformance.nki_library.defects import explain
 from glia.conformance.nki_library.settings import SuiteSettings
@@ -36,7 +36,7 @@ PACKAGES = {  # what the suite imports, and the distribution that has it
 def run_all(settings: SuiteSettings, only: str = "") -> Iterator[SuiteOutcome]:
     """Outcomes of the tests whose file's path holds `only`, file by file.
 
-    Raises NoChecks where there is no such file, PackagesMissing and DropinMissing.
+    Raises NoChecks where there are none, NothingSelected, PackagesMissing and DropinMissing.
     """
     require_dropin()
     missing = [name for module, name in PACKAGES.items() if not importlib.util.find_spec(module)]
@@ -45,10 +45,21 @@ def run_all(settings: SuiteSettings, only: str = "") -> Iterator[SuiteOutcome]:
     home = settings.root / FOLDER
     found = sorted(home.rglob("test_*.py"))
     files = [path for path in found if only in str(path.relative_to(home))]
-    if not files:
+    if not found:
         raise NoChecks(what=settings.root)
+    if not files:
+        raise _nothing("--only", only, found, home)
+    is_empty = True
     for path in files:
-        yield from _outcomes_of_file(path, settings)
+        for outcome in _outcomes_of_file(path, settings):
+            is_empty = False
+            yield outcome
+    if is_empty:
+        raise _nothing("--marks", settings.marks, files, home)
+
+
+def _nothing(option: str, value: str, files: list[Path], place: Path) -> NothingSelected:
+    return NothingSelected(option=option, value=value, count=len(files), place=place)
 
 
 def _outcomes_of_file(path: Path, settings: SuiteSettings) -> Iterator[SuiteOutcome]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from glia.nki.beta1 import compiler as ncc
 from glia.nki.beta1 import isa as nisa
 from glia.nki.beta1 import language as nl
 from glia.nki.names.language_errors import KernelAdvice
+from glia.ntff.summary import summarize_profile
 from support.beta1_ways import both
 
 SMALL = np.random.default_rng(3).random((12, 128, 512), np.float32)
@@ -91,6 +93,18 @@ def test_the_profile_says_what_was_spilled() -> None:
     kinds = ["PSUM is full", "changed by the back end"]
     assert [each.partition(":")[0] for each in notes] == kinds
     assert "test_beta1_spilling.py" in notes[0]
+
+
+def test_the_summary_of_the_profiler_counts_what_was_spilled() -> None:
+    with pytest.warns(KernelAdvice):
+        profile = profile_of(updates(contextlib.nullcontext), LARGE)
+    summary = summarize_profile(profile, profile.program.inputs, profile.program.outputs)
+    (note,) = (each for each in profile.notes if each.startswith("SBUF is full"))
+    told = re.search(r"spill (\d+) bytes to HBM; \d+ reloads of (\d+) bytes", note)
+    assert told is not None
+    assert summary["spill_save_bytes"] == int(told[1]) > 0
+    assert 0 < summary["spill_reload_bytes"] <= int(told[2])
+    assert summary["output_queue_bytes"] == LARGE.nbytes <= summary["input_queue_bytes"]
 
 
 def test_sums_that_are_open_together_cannot_leave() -> None:

@@ -40,6 +40,9 @@ def test_sums_over_tables_are_the_metrics_of_the_summary(target: str, tmp_path: 
     timing = found.profile.timing
     assert summary["hbm_read_bytes"] == timing.hbm_read_bytes > 0
     assert summary["hbm_write_bytes"] == timing.hbm_written_bytes > 0
+    kinds = ("input_queue", "output_queue", "weight_queue", "spill_save", "spill_reload")
+    traffic = summary["hbm_read_bytes"] + summary["hbm_write_bytes"]
+    assert sum(summary[f"{kind}_bytes"] for kind in kinds) == traffic
     assert sum(r["transfer_bytes"] for r in transfers) == summary["dma_transfer_total_bytes"]
     assert summary["dma_transfer_total_bytes"] == timing.moved_bytes
     assert len(transfers) == summary["dma_transfer_count"]

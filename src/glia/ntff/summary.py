@@ -118,6 +118,10 @@ def _traffic(profile: Profile, totals: Totals) -> Summary:
     for memory in Memory:
         found[f"{memory.value.lower()}_read_bytes"] = totals.read[memory]
         found[f"{memory.value.lower()}_write_bytes"] = totals.written[memory]
+    for way in ("save", "reload"):
+        found[f"spill_{way}_bytes"] = totals.by_kind[way]
+    for kind in ("input", "output", "weight"):
+        found[f"{kind}_queue_bytes"] = totals.by_kind[kind]
     found["psum_read_sbuf_write_count"] = totals.drained_count
     found["psum_read_sbuf_write_bytes"] = totals.drained_bytes
     return found

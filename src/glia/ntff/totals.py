@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from glia.isa.kit import Instr
 from glia.isa.operand import Memory
+from glia.machine.ir import Program
 from glia.ntff.work import Work, work_of
 from glia.profile.report import Profile
 from glia.timing.costs import PS
@@ -23,6 +25,7 @@ class Totals:
 
     read: Counter[Memory] = field(default_factory=Counter)
     written: Counter[Memory] = field(default_factory=Counter)
+    by_kind: Counter[str] = field(default_factory=Counter)  # of tensors in HBM: `traffic_kinds`
     drained_count: int = 0  # instructions from PSUM to SBUF
     drained_bytes: int = 0
     flops: int = 0
@@ -49,16 +52,37 @@ def totals_of(core: Profile) -> Totals:
     totals = Totals()
     if run is None:
         return totals
+    kinds = _kinds_of_tensors(core.program)
     generators: dict[int, str] = {}
     steps = np.flatnonzero(run.count).tolist()
     for step, (instr, track, count, busy) in zip(steps, run.executed_steps(), strict=True):
         work = work_of(instr, core.target.arch)
         _add_work(totals, work, count)
+        for kind, moved in traffic_kinds(instr, kinds):
+            totals.by_kind[kind] += moved * count
         if is_queue(track):
             generators[step] = work.generator
             totals.transfer_ns += busy / PS
     _add_active_times(totals, core, generators)
     return totals
+
+
+def _kinds_of_tensors(program: Program) -> dict[str, str]:
+    """What each tensor in HBM that is no temporary is: weight, input or output."""
+    found = dict.fromkeys((each.tile.name for each in program.outputs), "output")
+    found |= dict.fromkeys((each.tile.name for each in program.inputs), "input")
+    return found | dict.fromkeys(program.constants, "weight")
+
+
+def traffic_kinds(instr: Instr, kinds: Mapping[str, str]) -> Iterator[tuple[str, int]]:
+    """The bytes that an instruction moves of inputs, outputs, weights; of temporaries by direction.
+
+    Temporaries in HBM are what a program spills: "save" and "reload".
+    """
+    for way, patterns in (("reload", instr.read_patterns()), ("save", instr.written_patterns())):
+        for pattern in patterns:
+            if pattern.memory is Memory.HBM:
+                yield kinds.get(pattern.tile.name, way), pattern.bytes
 
 
 def _add_work(totals: Totals, work: Work, count: int) -> None:

@@ -264,9 +264,10 @@ def viewer(pattern: Pattern, region: Region, dtype: np.dtype) -> Callable[[Envir
     strides = tuple(step * pitch for step, pitch in zip(steps, pitches, strict=True))
     shape = pattern.shape
     backing = region.backing
+    is_endless = names_too_many(pattern)
 
     def view_at(offset: int, partition: int) -> Array:
-        if names_too_many(pattern):
+        if is_endless:
             raise OutOfTile(f"a pattern of {tile.name} names {list(pattern.shape)} elements")
         if offset + low < 0 or (offset + high + 1) * width > limit:
             raise OutOfTile(

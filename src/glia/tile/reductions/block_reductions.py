@@ -120,9 +120,8 @@ class _Divider:
         lanes = math.prod(each.extent for each in nest.parallel_axes)
         products = (contraction_operands(part.nest) for part in division.parts.values())
         if lanes < PARTITIONS and not any(products):
-            return (
-                None  # parts of a row lie on the partitions, which a block would be too short for
-            )
+            # Parts of a row lie on the partitions, which a block would be too short for
+            return None
         division.mask = mask_of(division)
         return division
 

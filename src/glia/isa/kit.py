@@ -229,6 +229,7 @@ class Instr:
     hints: ClassVar[tuple[str, ...]] = ()  # what changes no value: `compute` does not take it
     partly_written: ClassVar[tuple[str, ...]] = ()  # updated operands, perhaps uninitialized parts
     starts_anywhere: ClassVar[tuple[str, ...]] = ()  # operands that may start at any partition
+    tables: ClassVar[tuple[str, ...]] = ()  # operands whose rows an index chooses: dimension 0
     takes_packed: ClassVar[tuple[str, ...]] = ()  # operands that may hold packed floats
     indirect: ClassVar[Indirect | None] = None  # operands that an index on chip may choose
     takes_capabilities: ClassVar[tuple[str, ...]] = ()  # of the core, that `compute` also takes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ from glia.arch import Arch
 from glia.base.affine import Affine
 from glia.base.dtype import PRED, U8, DType
 from glia.base.errors import InternalError
+from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Pattern, Tile, reach
 from glia.machine.ir import Program
 from glia.sim.policy import Policy
@@ -22,6 +24,7 @@ Environment = dict[str, int]
 
 _CACHE_LINE_BYTES = 64  # keeps equal addresses of neighbouring partitions out of one cache set
 MOST_REPEATED = 1 << 28  # elements of a pattern that names some of a smaller tile's again
+MOST_VIEWED = 1 << 62  # bytes of an array, elements named again included
 
 
 @dataclass(frozen=True)
@@ -242,12 +245,29 @@ def evaluator(expression: Affine) -> Callable[[Environment], int]:
     return expression.evaluate
 
 
-def names_too_many(pattern: Pattern) -> bool:
-    """Whether a pattern names more elements than a host could go through, most of them again.
+def oversized(instr: Instr) -> Pattern | None:
+    """The first operand that names more elements than a host could go through, most of them again.
 
-    No dimension may be longer either, though another has no extent.
+    No dimension may be longer either, though another has no extent. Of a table only the rows that
+    an index chooses are gone through; they may overlap.
     """
-    return max(pattern.elements, *pattern.shape) > max(pattern.tile.bytes, MOST_REPEATED)
+    for name, _, pattern in instr.operands():
+        swept = pattern.shape[1:] if name in instr.tables else pattern.shape
+        most = max(math.prod(swept), *pattern.shape)
+        if most > max(pattern.tile.bytes, MOST_REPEATED) or not _is_viewable(pattern):
+            return pattern
+    return None
+
+
+def elements_message(pattern: Pattern) -> str:
+    """That a pattern names too many elements."""
+    return f"a pattern of {pattern.tile.name} names {list(pattern.shape)} elements"
+
+
+def _is_viewable(pattern: Pattern) -> bool:
+    """Whether an array can have its shape."""
+    shape = (max(1, count) for count in pattern.shape)
+    return math.prod(shape) * pattern.dtype.bytes < MOST_VIEWED
 
 
 def viewer(pattern: Pattern, region: Region, dtype: np.dtype) -> Callable[[Environment], Array]:
@@ -264,11 +284,11 @@ def viewer(pattern: Pattern, region: Region, dtype: np.dtype) -> Callable[[Envir
     strides = tuple(step * pitch for step, pitch in zip(steps, pitches, strict=True))
     shape = pattern.shape
     backing = region.backing
-    is_endless = names_too_many(pattern)
+    is_viewable = _is_viewable(pattern)
 
     def view_at(offset: int, partition: int) -> Array:
-        if is_endless:
-            raise OutOfTile(f"a pattern of {tile.name} names {list(pattern.shape)} elements")
+        if not is_viewable:
+            raise OutOfTile(elements_message(pattern))
         if offset + low < 0 or (offset + high + 1) * width > limit:
             raise OutOfTile(
                 _out_of_tile_message(pattern, offset + low, offset + high, limit, region)

@@ -35,7 +35,9 @@ from glia.sim.memory import (
     Environment,
     Memories,
     OutOfTile,
+    elements_message,
     evaluator,
+    oversized,
     storage_dtype,
 )
 from glia.sim.notifications import Notifications
@@ -460,6 +462,8 @@ class Executor:
         ]
 
     def _operand_checks(self, instr: Instr) -> list[Step]:
+        if (pattern := oversized(instr)) is not None:
+            return [_refusal(pattern)]
         checks: list[Step] = bank_checks(instr, self.memories, self._arch)
         if self._initialization is not None:
             for name, _, pattern in instr.operands():
@@ -553,6 +557,15 @@ def _accumulator_check(instr: Instr, name: str, missing: Callable[[Environment],
             )
 
     return check
+
+
+def _refusal(pattern: Pattern) -> Step:
+    """A step that refuses a pattern of too many elements."""
+
+    def refuse(environment: Environment) -> None:
+        raise OutOfTile(elements_message(pattern))
+
+    return refuse
 
 
 def _state_check(instr: Instr, name: str, unknown: Callable[[Environment], int]) -> Step:

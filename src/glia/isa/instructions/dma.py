@@ -249,6 +249,7 @@ class DmaGather(IndexedTransfer, engine="gpsimd", engines=ISSUERS):
     extents: tuple[int, ...] = ()
 
     arrives = "memory"
+    tables = ("src",)
     rules = (
         Rule(
             "a partition of dst must hold one row of src",
@@ -331,6 +332,7 @@ class DmaScatter(IndexedTransfer, engine="gpsimd", engines=ISSUERS):
     extents: tuple[int, ...] = ()
 
     arrives = "memory"
+    tables = ("dst",)
     rules = (
         Rule(
             "a partition of src must hold one row of dst",

@@ -13,7 +13,7 @@ from glia.base.errors import InternalError
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory
 from glia.machine.ir import Block, Loop, Program, blocks
-from glia.sim.memory import names_too_many
+from glia.sim.memory import elements_message, oversized
 
 
 def require_sound(program: Program, arch: Arch) -> None:
@@ -37,11 +37,9 @@ def require_sound(program: Program, arch: Arch) -> None:
         for _, _, pattern in instr.operands():
             if any(count < 1 for _, count in pattern.dims):
                 raise InternalError(f"a pattern of {pattern.tile.name} has no elements")
+        if (endless := oversized(instr)) is not None:
             # Machine code would hardly end, and cannot be interrupted
-            if names_too_many(pattern):
-                raise InternalError(
-                    f"a pattern of {pattern.tile.name} names {pattern.elements} elements"
-                )
+            raise InternalError(elements_message(endless))
 
 
 def _require_own_variables(body: Block, around: tuple[str, ...]) -> None:

@@ -32,6 +32,7 @@ BY_IDENTITY = {
     "neff/write.py": "arrays of weights",
     "nki/beta1/run/while_loop.py": "storages",
     "nki/back_end/plan.py": "instructions",
+    "nki/back_end/unroll_loops.py": "instructions",
     "nki/run/advice.py": "instructions",
     "nki/session/ordering.py": "instructions",
     "nki/session/session.py": "code objects, whose hash reads the whole code",

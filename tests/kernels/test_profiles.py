@@ -182,7 +182,9 @@ def test_the_path_leads_from_the_first_load_to_the_last_store() -> None:
 
 def test_repeated_iterations_count_for_the_lines_of_their_loop() -> None:
     left, right = np.zeros((512, 4096), np.float32), np.zeros((512, 2048), np.float32)
-    found = profile_kernel(matmul_fully_blocked, left, right, target="trn2", tiles=(2, 1, 4))
+    found = profile_kernel(
+        matmul_fully_blocked, left, right, target="trn2", tiles=(2, 1, 4), as_written=True
+    )
     assert found.timing.skips
     first = critical_path(found.timing)[0]
     assert first.opcode == "nc_matmul" and first.share > 0.8

@@ -30,9 +30,23 @@ def kernel_of(steps: list[Step]) -> Callable[[Any], Any]:
     return kernel
 
 
+def loop_kernel_of(steps: list[Step], trips: int, own: int) -> Callable[[Any], Any]:
+    """A kernel with a loop on the device that takes simple steps; `own` tiles are of its body."""
+
+    def kernel(x: Any) -> Any:
+        return _RandomKernel(x, trips).run_loop(steps, trips, own)
+
+    return kernel
+
+
 def argument(steps: list[Step]) -> np.ndarray:
     """What the kernel of these steps takes."""
-    values = np.random.default_rng(7).standard_normal((ROWS * (len(steps) + 1), COLUMNS))
+    return loop_argument(len(steps))
+
+
+def loop_argument(trips: int) -> np.ndarray:
+    """What a kernel with a loop of so many trips takes."""
+    values = np.random.default_rng(7).standard_normal((ROWS * (trips + 1), COLUMNS))
     return values.astype(np.float32)
 
 
@@ -48,13 +62,36 @@ class _RandomKernel:
         for tile in self.tiles:
             nisa.dma_copy(tile, self.x[:ROWS])
         nisa.memset(self.total, 1.0)
-        rows = self.total.shape[0]
         nisa.dma_copy(self.y[:ROWS], self.x[:ROWS])
         for number, step in enumerate(steps):
             self.take(step, slice(ROWS * (number + 1), ROWS * (number + 2)))
+        return self.results(len(steps))
+
+    def run_loop(self, steps: list[Step], trips: int, own: int) -> Any:
+        left = self.tiles[own:]
+        for tile in left:
+            nisa.dma_copy(tile, self.x[:ROWS])
+        nisa.memset(self.total, 1.0)
+        for number in range(trips + 1):
+            nisa.dma_copy(self.y[ROWS * number : ROWS * (number + 1)], self.x[:ROWS])
+
+        def body(i: Any) -> None:
+            self.tiles = [*(nl.ndarray((ROWS, COLUMNS), nl.float32) for _ in range(own)), *left]
+            for tile in self.tiles[:own]:
+                nisa.dma_copy(tile, self.x[nl.ds(i, ROWS)])
+            for step in steps:
+                self.simple(step, nl.ds(i, ROWS))
+
+        nl.fori_loop(0, ROWS * trips, body, step=ROWS)
+        self.tiles = left
+        return self.results(trips)
+
+    def results(self, steps: int) -> Any:
+        """y, with the tiles after the rows of the steps, and the sum of products."""
         for number, tile in enumerate(self.tiles):
-            first = ROWS * (len(steps) + 1 + number)
+            first = ROWS * (steps + 1 + number)
             nisa.dma_copy(self.y[first : first + ROWS], tile)
+        rows = self.total.shape[0]
         last = nl.ndarray((rows, COLUMNS), nl.float32)
         nisa.tensor_copy(last, self.total)
         out = nl.ndarray((rows, COLUMNS), nl.float32, buffer=nl.shared_hbm)
@@ -87,7 +124,7 @@ class _RandomKernel:
         nisa.tensor_copy(tile[:, columns], self.tiles[one][:, columns])
         nisa.activation(self.tiles[one][:, columns], nl.square, tile[:, columns])
 
-    def simple(self, step: Step, rows: slice) -> None:
+    def simple(self, step: Step, rows: Any) -> None:
         kind, first, second, start, count = step
         columns = slice(start, min(start + count, COLUMNS))
         one, other = self.tiles[first][:, columns], self.tiles[second][:, columns]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,15 @@ from glia.nki.run.trace import trace_launch
 from glia.profile.report import profile_programs
 from glia.sim.order.concurrent import run_concurrently, streams_of
 from glia.sim.run import run
-from law.kernels.random_kernels import SIMPLE, STEPS, Step, argument, kernel_of
+from law.kernels.random_kernels import (
+    SIMPLE,
+    STEPS,
+    Step,
+    argument,
+    kernel_of,
+    loop_argument,
+    loop_kernel_of,
+)
 
 NAMES = [name for name, target in TARGETS.items() if target.arch.capabilities.has_nki]
 
@@ -39,7 +48,10 @@ def fills(program: Program) -> int:
 
 
 def check_law(steps: list[Step], target: str) -> None:
-    kernel, x = kernel_of(steps), argument(steps)
+    check_same_results(kernel_of(steps), argument(steps), target)
+
+
+def check_same_results(kernel: Any, x: np.ndarray, target: str) -> None:
     before = compiled(kernel, x, target, as_written=True)
     after = compiled(kernel, x, target)
     expected = run(before, {"x": x})
@@ -55,6 +67,29 @@ def check_law(steps: list[Step], target: str) -> None:
 @given(steps=st.lists(STEPS, min_size=3, max_size=14))
 def test_random_kernels_keep_their_results(target: str, steps: list[Step]) -> None:
     check_law(steps, target)
+
+
+LOOP_STEPS = st.lists(STEPS.filter(lambda step: step[0] in SIMPLE), min_size=1, max_size=8)
+LOOPS = {"steps": LOOP_STEPS, "trips": st.integers(4, 15), "own": st.integers(1, 3)}
+
+
+@pytest.mark.parametrize("target", NAMES)
+@settings(max_examples=12, deadline=None)
+@given(**LOOPS)
+def test_random_loops_keep_their_results(
+    target: str, steps: list[Step], trips: int, own: int
+) -> None:
+    check_same_results(loop_kernel_of(steps, trips, own), loop_argument(trips), target)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("target", NAMES)
+@settings(max_examples=200, deadline=None)
+@given(**LOOPS)
+def test_more_random_loops_keep_their_results(
+    target: str, steps: list[Step], trips: int, own: int
+) -> None:
+    check_same_results(loop_kernel_of(steps, trips, own), loop_argument(trips), target)
 
 
 @pytest.mark.nightly
@@ -165,6 +200,70 @@ def test_compile_takes_a_kernel_as_written() -> None:
     plain, written = kernel.compile(x), kernel.compile(x, as_written=True)
     assert plain.notes and not written.notes
     assert kernel.compile(x).notes == plain.notes
+
+
+def squared_rows(x: Any, *, is_loop: bool, is_ordered: bool = False) -> Any:
+    """Blocks of rows squared and added to a sum that every iteration leaves to the next."""
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    last = nl.ndarray((128, 1), nl.float32, buffer=nl.shared_hbm)
+    total = nl.zeros((128, 1), nl.float32)
+
+    def body(i: Any) -> None:
+        rows = nl.ds(i, 128) if is_loop else slice(i, i + 128)
+        tile = nl.ndarray((128, x.shape[1]), x.dtype)
+        square, row_sum = nl.ndarray(tile.shape, x.dtype), nl.ndarray((128, 1), nl.float32)
+        with nl.no_reorder() if is_ordered else nullcontext():
+            nisa.dma_copy(tile, x[rows])
+            nisa.activation(square, nl.square, tile)
+        nisa.tensor_reduce(row_sum, nl.add, square, axis=1)
+        nisa.tensor_tensor(total, total, row_sum, nl.add)
+        nisa.dma_copy(out[rows], square)
+
+    if is_loop:
+        nl.fori_loop(0, x.shape[0], body, step=128)
+    else:
+        for i in range(0, x.shape[0], 128):
+            body(i)
+    nisa.dma_copy(last, total)
+    return out, last
+
+
+@pytest.mark.parametrize("target", NAMES)
+@pytest.mark.parametrize("trips", [8, 19, 32])
+def test_iterations_of_a_loop_on_the_device_overlap(target: str, trips: int) -> None:
+    x = np.random.default_rng(0).standard_normal((128 * trips, 512)).astype(np.float32)
+    arch, times = TARGETS[target], {}
+    for is_loop, as_written in ((True, True), (True, False), (False, False)):
+        launch = bind(squared_rows, (x,), {"is_loop": is_loop})
+        traced = trace_launch(launch, arch, 0, as_written=as_written)
+        took = profile_programs(traced.programs, arch).latency_us
+        times[is_loop, as_written] = took - (arch.arch.preamble_ns + arch.arch.postamble_ns) / 1000
+        if not as_written:
+            assert [each.unrolled for each in traced.changes] == [int(is_loop)]
+            squares, total = run(traced.programs[0], {"x": x}).values()
+            np.testing.assert_allclose(squares, x**2, rtol=1e-6)
+            blocks = (x**2).reshape(trips, 128, 512)
+            np.testing.assert_allclose(total[:, 0], blocks.sum((0, 2)), rtol=1e-5)
+    assert times[True, False] < 0.75 * times[True, True]
+    assert times[True, False] < 1.15 * times[False, False], "nearly as soon as without a loop"
+
+
+def test_a_loop_whose_order_is_fixed_stays_as_it_is() -> None:
+    x = np.zeros((128 * 8, 512), np.float32)
+    written, changed = (
+        trace_launch(
+            bind(squared_rows, (x,), {"is_loop": True, "is_ordered": True}), TARGETS["trn2"], 0,
+            as_written=as_written,
+        ).programs[0]
+        for as_written in (True, False)
+    )  # fmt: skip
+    assert changed.body == written.body
+
+
+def test_a_loop_whose_tiles_fill_the_memory_stays_as_it_is() -> None:
+    x = np.zeros((128 * 8, 20_000), np.float32)
+    traced = trace_launch(bind(squared_rows, (x,), {"is_loop": True}), TARGETS["trn2"], 0)
+    assert not traced.changes[0].unrolled
 
 
 def read_fill(x: Any, *, strictly: bool, place: tuple[int, int] | None) -> Any:

@@ -19,7 +19,8 @@ class BackEndChanges:
     """What the back end changed in a program of so many instructions.
 
     `copies` are the tiles that were added for the `renamed` ones. `shared` instructions compute or
-    load what another has in place, `engines` have another engine than they were issued to.
+    load what another has in place, `engines` have another engine than they were issued to. The
+    bodies of `unrolled` loops on the device hold several iterations.
     """
 
     instructions: int
@@ -29,11 +30,14 @@ class BackEndChanges:
     moved: int = 0
     shared: int = 0
     engines: int = 0
+    unrolled: int = 0
 
     @property
     def text(self) -> str:
         """What was changed; "" for nothing."""
         parts = []
+        if self.unrolled:
+            parts.append(f"loops with several iterations in their body: {self.unrolled}")
         if self.removed_fills:
             parts.append(f"memsets removed: {self.removed_fills}")
         if self.shared:

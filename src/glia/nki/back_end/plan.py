@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -11,14 +11,13 @@ import numpy as np
 from glia.isa.instructions.vector import Memset
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory
-from glia.machine.columns.table import Columns, columns_of
+from glia.machine.columns.table import Columns, InstructionSpan, columns_of
 from glia.machine.columns.update import rearrange
 from glia.machine.columns.value_numbering import Array
-from glia.machine.ir import Program, Statement
+from glia.machine.ir import Block, Loop, Program, Statement, with_blocks
 from glia.machine.passes.rename_tiles import TileVersions, find_versions, renamed_instructions
 from glia.machine.passes.tile_liveness import (
     find_liveness,
-    replace_instructions,
     rewritten_tiles,
 )
 from glia.nki.back_end import order_rules
@@ -47,8 +46,8 @@ class BackEndPlan:
     others, and `order` has the number of the instruction in each place.
     """
 
-    def __init__(self, program: Program, session: Recorder) -> None:
-        self.program, self.session = program, session
+    def __init__(self, program: Program, session: Recorder, *, orders_loops: bool = False) -> None:
+        self.program, self.session, self.orders_loops = program, session, orders_loops
         self.columns: Columns = columns_of(program)
         fills = self._fills()
         names = {fill.dst.tile.name for fill in fills.values()}
@@ -92,10 +91,14 @@ class BackEndPlan:
     @property
     def promises_gain(self) -> bool:
         """Whether it may pay to change the kernel."""
-        gain = self.written_ps - self.changed_ps
-        if self.removed or gain > LEAST_GAIN * self.written_ps:
+        if self.removed or self.promises_sooner_order:
             return True
         return bool(self.versions.copies) and self._renames_inside
+
+    @property
+    def promises_sooner_order(self) -> bool:
+        """Whether lines take less in another order, or with other tiles."""
+        return self.written_ps - self.changed_ps > LEAST_GAIN * self.written_ps
 
     @property
     def is_one_line(self) -> bool:
@@ -121,13 +124,13 @@ class BackEndPlan:
         if self.changes_tiles:
             changed = TileNumbers(self._tables, versions.number, self.is_kept)
         before = after = 0
-        for begin, end in self._lines():
+        for begin, end, times in self._lines(self.columns.body):
             line = StraightLine(written, begin, end)
             other = StraightLine(changed, begin, end) if self.changes_tiles else line
             took = line.picoseconds(np.arange(end - begin))
             order, least = self._best_order(other, took if other is line else None)
             self.order[other.nodes] = other.nodes[order]
-            before, after = before + took, after + min(least, took)
+            before, after = before + times * took, after + times * min(least, took)
         return before, after
 
     def _best_order(self, line: StraightLine, took: int | None) -> tuple[Array, int]:
@@ -148,13 +151,20 @@ class BackEndPlan:
                 best, least = order, took
         return best, least
 
-    def _lines(self) -> Iterator[tuple[int, int]]:
-        """The straight lines of the kernel's own block that are long enough to be scheduled."""
-        for span in self.columns.body:
+    def _lines(
+        self, spans: Sequence[InstructionSpan], times: int = 1
+    ) -> Iterator[tuple[int, int, int]]:
+        """The straight lines that are long enough to be scheduled, and how often they run.
+
+        They are those of the kernel's own block and, if so asked, of loops.
+        """
+        for span in spans:
             if span.statement is None:
                 for begin, end in line_bounds(self._tables, span.begin, span.end):
                     if end - begin >= FEWEST:
-                        yield begin, end
+                        yield begin, end, times
+            elif self.orders_loops and isinstance(span.statement, Loop):
+                yield from self._lines(span.blocks[0], times * span.statement.trips)
 
     @property
     def _renames_inside(self) -> bool:
@@ -168,7 +178,7 @@ class BackEndPlan:
         changes: dict[int, Instr | None] = {**renamed_instructions(self.columns, self.versions)}
         changes |= dict.fromkeys(self.removed)
         tiles = {**self.program.tiles, **{tile.name: tile for tile in self.versions.copies}}
-        body = tuple(self._statements(changes))
+        body = self._block(self.program.body, self.columns.body, changes)
         notes = (*self.program.notes, note)
         program = replace(self.program, body=body, tiles=tiles, notes=notes)
         if any(span.statement is not None for span in self.columns.body):
@@ -176,17 +186,27 @@ class BackEndPlan:
         order = self.order[self.is_kept[self.order]]
         return rearrange(program, self.columns, order, self.versions.number, self.versions.tiles)
 
-    def _statements(self, changes: dict[int, Instr | None]) -> Iterator[Statement]:
-        """The statements with instructions replaced or removed, in order."""
+    def _block(
+        self, body: Block, spans: Sequence[InstructionSpan], changes: Mapping[int, Instr | None]
+    ) -> Block:
+        """The statements of a block with instructions replaced or removed, in order."""
+        result: list[Statement] = []
         place = 0
-        for span in self.columns.body:
-            if span.statement is not None:
-                block = (self.program.body[place],)
-                place += 1
-                yield from replace_instructions(block, changes, span.begin)
+        for span in spans:
+            if span.statement is None:
+                place += span.end - span.begin
+                for number in self.order[span.begin : span.end].tolist():
+                    changed = changes.get(number, self.columns.instructions[number])
+                    if changed is not None:
+                        result.append(changed)
                 continue
-            place += span.end - span.begin
-            for number in self.order[span.begin : span.end].tolist():
-                changed = changes.get(number, self.columns.instructions[number])
-                if changed is not None:
-                    yield changed
+            result.append(self._with_inner(body[place], span, changes))
+            place += 1
+        return tuple(result)
+
+    def _with_inner(
+        self, statement: Statement, span: InstructionSpan, changes: Mapping[int, Instr | None]
+    ) -> Statement:
+        """A control statement with the instructions in its blocks replaced or removed, in order."""
+        spans = iter(span.blocks)
+        return with_blocks(statement, lambda block: self._block(block, next(spans), changes))

@@ -42,7 +42,8 @@ class Race(ExecutionFault):
         self.rank = second.number, -first.number
         lines = [f"race: unordered accesses to {place}"]
         for execution, doing in zip((first, second), verbs, strict=True):
-            lines.append(f"  {execution.where} {doing} it: {execution}")
+            core = f"core {execution.core}, " if first.core != second.core else ""
+            lines.append(f"  {core}{execution.where} {doing} it: {execution}")
         super().__init__(
             "\n".join([*lines, f"  fix: {fix}"]),
             instruction=print_instruction(second.instr),

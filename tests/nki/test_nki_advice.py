@@ -22,6 +22,7 @@ from glia.profile.report import Profile, profile_programs
 
 PRODUCTS = "every product is read before the next replaces it"
 WITH_NKI = sorted(n for n, t in TARGETS.items() if t.arch.capabilities.has_nki)
+TWO_CORES = sorted(n for n in WITH_NKI if TARGETS[n].arch.generation >= 3)
 A = np.ones((3, 128, 128), ml_dtypes.bfloat16)
 B = np.ones((3, 128, 512), ml_dtypes.bfloat16)
 X = np.ones((2, 128, 512), np.float32)
@@ -249,6 +250,73 @@ def test_a_cure_takes_the_time_that_was_promised(
     assert fewer or after.latency_us < before.latency_us
     assert (f"{fewer} bytes fewer are moved" in found.detail) == (fewer > 0)
     assert advice(fast, arrays, target=target) == []
+
+
+def on_two_cores(
+    loads_more: bool = False, computes_more: bool = False, columns: int = 512, storing: Any = None
+) -> Any:
+    """Each of two cores doubles its inputs, waits for the other, and takes the other's sum."""
+
+    @jit
+    def kernel(x: Any) -> Any:
+        core, count = nl.program_id(0), x.shape[0] // 2
+        out = nl.ndarray(x.shape, nl.float32, buffer=nl.shared_hbm)
+        both = nl.ndarray((2, 128, 512), nl.float32, buffer=nl.shared_hbm)
+        total = nl.zeros((128, 512), nl.float32, buffer=nl.sbuf)
+        for k in range(count):
+            tile = nl.ndarray((128, columns), nl.float32, buffer=nl.sbuf)
+            part = tile[:, 0:512]
+            with nl.no_reorder():
+                nisa.dma_copy(dst=part, src=x[core * count + k], engine=nisa.engine.sync)
+                nisa.tensor_scalar(dst=part, data=part, op0=nl.multiply, operand0=2.0)
+                nisa.dma_copy(
+                    dst=out[core * count + k], src=part, engine=storing or nisa.engine.scalar
+                )
+            nisa.tensor_tensor(dst=total, data1=total, data2=part, op=nl.add)
+            if loads_more:
+                more = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
+                nisa.dma_copy(dst=more, src=x[k], engine=nisa.engine.sync)
+            if computes_more:
+                unread = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
+                nisa.tensor_scalar(dst=unread, data=part, op0=nl.add, operand0=1.0)
+        nisa.dma_copy(dst=both[core], src=total, engine=nisa.engine.gpsimd)
+        nisa.core_barrier(both, (0, 1))
+        nisa.dma_copy(dst=total, src=both[1 - core], engine=nisa.engine.gpsimd)
+        last = nl.ndarray((2, 128, 512), nl.float32, buffer=nl.shared_hbm)
+        nisa.dma_copy(dst=last[core], src=total, engine=nisa.engine.gpsimd)
+        return out, last
+
+    return kernel[2]
+
+
+@pytest.mark.parametrize("target", TWO_CORES)
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"loads_more": True}, "nothing reads what 8 loads of dma_copy write"),
+        ({"computes_more": True}, "nothing reads what 8 executions of tensor_scalar write"),
+        ({"storing": nisa.engine.sync}, "engines wait"),
+    ],
+    ids=["load", "result", "queue"],
+)
+def test_a_cure_on_two_cores_takes_the_time_that_was_promised(
+    wrong: dict[str, Any], says: str, target: str
+) -> None:
+    tiles = np.ones((32, 128, 512), np.float32) if says == "engines wait" else TILES
+    report = check_kernel(on_two_cores(**wrong), tiles, target=target)
+    assert report.passed, str(report)
+    (found,) = (check for check in report.checks if check.name == "advice")
+    assert says in found.detail
+    arch = get_target(target)
+    launch = bind(on_two_cores().function, (tiles,), {})
+    cured = profile_programs(on_two_cores().traced_launch(launch, arch).programs, arch)
+    assert promised_us(found) == pytest.approx(cured.latency_us, abs=0.006)
+    assert advice(on_two_cores(), tiles, target=target) == []
+
+
+def test_a_tile_that_is_too_large_on_two_cores_is_named_once() -> None:
+    (found,) = advice(on_two_cores(columns=2048), TILES)
+    assert "have 8192 bytes" in found.detail and "only 2048 of them are" in found.detail
 
 
 @pytest.mark.parametrize("target", WITH_NKI)

@@ -8,8 +8,9 @@ docs/decisions/advice-by-trial.md.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 
@@ -22,19 +23,31 @@ from glia.isa.operand import Memory, Pattern, Tile
 from glia.machine.footprint import Footprint
 from glia.machine.instruction_rewriting import rewrite_at
 from glia.machine.ir import Block, Loop, Program, blocks, walk
+from glia.nki.session.ordering import Edit
 from glia.profile.report import Profile, profile_programs
 from glia.sim.order.concurrent import run_cores
 from glia.sim.run import run
 from glia.sim.uses import InstructionUse, UseLog, is_product
 
-Change = Callable[[Program], Program]
-Compile = Callable[[Change], tuple[Program, ...]]
+Inputs = Mapping[str, np.ndarray]
+Place = tuple[int, int]  # core, number of an instruction as recorded: of its first occurrence
+
+
+class Compile(Protocol):
+    """Gives the placed and synchronised programs of a kernel's cores after an edit of each."""
+
+    def __call__(self, edit: Edit, *, as_written: bool = False) -> tuple[Program, ...]: ...
+
 
 SMALL_GAIN = 0.001  # of the time: less is an effect of order, not of what was removed
 WORTH_SPREADING = 0.05  # of the time
 MOST_LINKS = 8  # of a chain of results that end in one that nothing reads
 SPARE_BYTES = 512  # of a partition: from here on a tile is too large
+MOST_QUEUES = 3  # that engines wait for most are looked at
 FEW_TRANSFERS = 4  # of a queue, that there is something to spread
+
+
+_Access = tuple[Instr, str, Pattern, Footprint]
 
 
 @dataclass(frozen=True)
@@ -47,126 +60,184 @@ class Advice:
 
 
 def advise(
-    compiles: Compile, inputs: Mapping[str, np.ndarray], target: Target, *, chooses_queues: bool
+    compiles: Compile, inputs: Inputs, target: Target, *, chooses_queues: bool
 ) -> list[Advice]:
-    """What is found in a kernel of one core when it runs on these inputs, faults first.
+    """What is found in a kernel when it runs on these inputs, faults first.
 
-    `compiles` gives the placed and synchronised programs after a change of the recorded one;
     `chooses_queues`: the kernel's language says which engine issues a transfer.
     """
     recorded: list[Program] = []
-    programs = compiles(lambda program: recorded.append(program) or program)  # type: ignore[func-returns-value]
-    log = UseLog(*recorded)
-    run(recorded[0], inputs, uses=log)
-    uses = log.uses()
-    profile = profile_programs(programs, target)
-    adviser = _Adviser(recorded[0], inputs, uses, compiles, profile)
-    found = [*_lost_products(recorded, uses), *adviser.unused(), *adviser.oversized()]
+
+    def record(program: Program, core: int) -> dict[int, Instr | None]:
+        recorded.append(program)
+        return {}
+
+    profile = profile_programs(compiles(record), target)
+    adviser = _Adviser(_Recording(recorded, inputs, compiles), compiles, profile)
+    found = [*adviser.lost_products(), *adviser.unknown(), *adviser.unused()]
+    found += adviser.oversized()
     return [*found, *adviser.crowded()] if chooses_queues else found
 
 
-def lost_products(programs: Sequence[Program], inputs: Mapping[str, np.ndarray]) -> list[Advice]:
-    """The faults among what `advise` finds, in the programs of cores that run together.
+class _Recording:
+    """The programs of a kernel's cores as recorded, and runs of them.
 
-    They must be synchronised and as written: the back end gives each product a tile of its own.
+    One core runs what was recorded; several, which wait for each other, run what is compiled of it
+    as written.
     """
-    log = UseLog(*programs)
-    run_cores(programs, [inputs] * len(programs), uses=log)
-    return list(_lost_products(programs, log.uses()))
 
+    def __init__(self, programs: Sequence[Program], inputs: Inputs, compiles: Compile) -> None:
+        self.programs, self.inputs, self.compiles = programs, inputs, compiles
+        self.instructions: dict[Place, Instr] = {}
+        self.occurrences: dict[Place, list[int]] = {}
+        for core, program in enumerate(programs):
+            first: dict[int, Place] = {}
+            for number, instr in enumerate(walk(program.body)):
+                place = first.setdefault(id(instr), (core, number))
+                self.instructions[place] = instr
+                self.occurrences.setdefault(place, []).append(number)
 
-def _lost_products(
-    programs: Iterable[Program], uses: Mapping[int, InstructionUse]
-) -> Iterator[Advice]:
-    """Products that were replaced in PSUM before anything read them, by source line."""
-    lost: dict[Loc, list[InstructionUse]] = {}
-    executions: Counter[Loc] = Counter()
-    for instr, use in _used(programs, uses):
-        if is_product(instr):
-            executions[instr.loc] += use.executions
-        if use.overwritten_by is not None:
-            lost.setdefault(instr.loc, []).append(use)
-    for loc, found in lost.items():
-        by = found[0].overwritten_by
-        assert by is not None
-        count = sum(use.unused for use in found)
-        cure = "accumulate onto them (accumulate=True, or += in Beta 1)"
-        if not is_product(by):
-            cure = f"let {by.mnemonic()} write to another tile, or once before all products"
-        yield Advice(
-            f"{count} of {executions[loc]} products are lost: {by.mnemonic()} at {by.loc} "
-            "overwrites them in PSUM before anything reads them\n"
-            f"source: {loc}\nhelp: {cure}, or copy them out before",
-            loc,
-            is_fault=True,
-        )
+    def numbers(self, places: Iterable[Place]) -> dict[int, list[int]]:
+        """By core the numbers of all occurrences of some instructions."""
+        found: dict[int, list[int]] = {core: [] for core in range(len(self.programs))}
+        for place in places:
+            found[place[0]] += self.occurrences[place]
+        return found
 
+    def removal_of(self, places: Iterable[Place]) -> Edit:
+        """The edit that leaves instructions out."""
+        numbers = self.numbers(places)
+        return lambda program, core: dict.fromkeys(numbers[core])
 
-def _used(
-    programs: Iterable[Program], uses: Mapping[int, InstructionUse]
-) -> Iterator[tuple[Instr, InstructionUse]]:
-    """Each instruction that was executed, once."""
-    instructions = (each for program in programs for each in walk(program.body))
-    for instr in {id(each): each for each in instructions}.values():
-        if use := uses.get(id(instr)):
-            yield instr, use
+    def run(self, removed: Iterable[Place]) -> _Run:
+        """A run without some instructions."""
+        edit = self.removal_of(removed)
+        if len(self.programs) == 1:
+            recorded = self.programs[0]
+            programs: Sequence[Program] = (rewrite_at(recorded, edit(recorded, 0)),)
+            log = UseLog(*programs)
+            run(programs[0], self.inputs, uses=log)
+        else:
+            programs = self.compiles(edit, as_written=True)
+            log = UseLog(*programs)
+            run_cores(programs, [self.inputs] * len(programs), uses=log)
+        return _Run(programs, log.uses())
+
+    def uses_by_place(self, ran: _Run, removed: Iterable[Place]) -> dict[Place, InstructionUse]:
+        """What became of the results of the instructions that were left in a run.
+
+        Nothing is known of a program that compiling put in another order: where fills wait for the
+        first use of their tile, as a kernel fits on chip only so.
+        """
+        numbers = self.numbers(removed)
+        found: dict[Place, InstructionUse] = {}
+        for core, (program, recorded) in enumerate(zip(ran.programs, self.programs, strict=True)):
+            gone = {*numbers[core]}
+            left = [(n, each) for n, each in enumerate(walk(recorded.body)) if n not in gone]
+            there = [*walk(program.body)]
+            if [*map(_kind, there)] != [_kind(each) for _, each in left]:
+                return {}
+            for (number, _), instr in zip(left, there, strict=True):
+                if (core, number) in self.instructions and (use := ran.uses.get(id(instr))):
+                    found[core, number] = use
+        return found
 
 
 @dataclass(frozen=True)
-class _Adviser:
-    """Looks at one kernel: its program as recorded, what became of results, its time."""
+class _Run:
+    """Programs that ran, and what became of the results of their instructions, by identity."""
 
-    program: Program
-    inputs: Mapping[str, np.ndarray]
+    programs: Sequence[Program]
     uses: Mapping[int, InstructionUse]
-    compiles: Compile
-    profile: Profile
+
+    def used(self) -> Iterator[tuple[Instr, InstructionUse]]:
+        """Each instruction that was executed, once."""
+        instructions = (each for program in self.programs for each in walk(program.body))
+        for instr in {id(each): each for each in instructions}.values():
+            if use := self.uses.get(id(instr)):
+                yield instr, use
+
+
+def _kind(instr: Instr) -> tuple[str, Loc]:
+    return instr.mnemonic(), instr.loc
+
+
+class _Adviser:
+    """Looks at one kernel: its programs as recorded, what became of results, its time."""
+
+    def __init__(self, recording: _Recording, compiles: Compile, profile: Profile) -> None:
+        self.recording, self.compiles, self.profile = recording, compiles, profile
+        self.instructions = recording.instructions
+        self.whole = recording.run(())
+        self.uses = recording.uses_by_place(self.whole, ())
+
+    def lost_products(self) -> Iterator[Advice]:
+        """Products that were replaced in PSUM before anything read them, by source line."""
+        lost: dict[Loc, list[InstructionUse]] = {}
+        executions: Counter[Loc] = Counter()
+        for instr, use in self.whole.used():
+            if is_product(instr):
+                executions[instr.loc] += use.executions
+            if use.overwritten_by is not None:
+                lost.setdefault(instr.loc, []).append(use)
+        for loc, found in lost.items():
+            by = found[0].overwritten_by
+            assert by is not None
+            count = sum(use.unused for use in found)
+            cure = "accumulate onto them (accumulate=True, or += in Beta 1)"
+            if not is_product(by):
+                cure = f"let {by.mnemonic()} write to another tile, or once before all products"
+            yield Advice(
+                f"{count} of {executions[loc]} products are lost: {by.mnemonic()} at {by.loc} "
+                "overwrites them in PSUM before anything reads them\n"
+                f"source: {loc}\nhelp: {cure}, or copy them out before",
+                loc,
+                is_fault=True,
+            )
+
+    def unknown(self) -> Iterator[Advice]:
+        """That it is not known which results are read, where it is not."""
+        if self.whole.uses and not self.uses:
+            loc = next(iter(self.instructions.values())).loc
+            yield Advice("fills were moved so that the kernel fits on chip: results that nothing "
+                         "reads were not looked for", loc)  # fmt: skip
 
     def unused(self) -> Iterator[Advice]:
         """Instructions of which nothing reads any result, by source line.
 
         Then those whose results only such instructions read, and so on.
         """
-        removed: list[Instr] = []
+        removed: list[Place] = []
         uses = self.uses
         for _ in range(MOST_LINKS):
-            found: dict[tuple[Loc, str], list[Instr]] = {}
-            executions: Counter[tuple[Loc, str]] = Counter()
-            for instr, use in _used([self.program], self.uses):
-                key = instr.loc, instr.mnemonic()
-                executions[key] += use.executions
-                now = uses.get(id(instr))
+            found: dict[tuple[str, Loc], list[Place]] = {}
+            executions: Counter[tuple[str, Loc]] = Counter()
+            for place, use in self.uses.items():
+                instr = self.instructions[place]
+                executions[_kind(instr)] += use.executions
+                now = uses.get(place)
                 is_unused = now is not None and now.unused == now.executions
                 if is_unused and _only_writes(instr) and not use.overwritten_by:
-                    found.setdefault(key, []).append(instr)
+                    found.setdefault(_kind(instr), []).append(place)
             if not found:
                 return
-            for key, instructions in found.items():
-                gain = self._gain(self._removal_of([*removed, *instructions]))
-                if not gain and is_product(instructions[0]):
+            for key, places in found.items():
+                gain = self._gain(self.recording.removal_of([*removed, *places]))
+                if not gain and is_product(self.instructions[places[0]]):
                     gain = "that takes as long on these arguments"
                 if gain:
                     yield Advice(
-                        self._unused_text(
-                            instructions, executions[key], gain, is_first=not removed
-                        ),
-                        key[0],
+                        self._unused_text(places, executions[key], gain, is_first=not removed),
+                        key[1],
                     )
-            removed += [instr for each in found.values() for instr in each]
-            uses = self._uses_without(removed)
-
-    def _uses_without(self, removed: list[Instr]) -> dict[int, InstructionUse]:
-        """What becomes of the results of the other instructions where these are left out."""
-        program = self._removal_of(removed)(self.program)
-        log = UseLog(program)
-        run(program, self.inputs, uses=log)
-        return log.uses()
+            removed += [place for each in found.values() for place in each]
+            uses = self.recording.uses_by_place(self.recording.run(removed), removed)
 
     def _unused_text(
-        self, instructions: list[Instr], executions: int, gain: str, *, is_first: bool
+        self, places: list[Place], executions: int, gain: str, *, is_first: bool
     ) -> str:
-        instr = instructions[0]
-        count = sum(self.uses[id(each)].executions for each in instructions)
+        instr = self.instructions[places[0]]
+        count = sum(self.uses[each].executions for each in places)
         is_load = isinstance(instr, Transfer) and any(
             pattern.memory is Memory.HBM for pattern in instr.read_patterns()
         )
@@ -186,18 +257,9 @@ class _Adviser:
 
         The dtype of sums in PSUM is not the author's to choose.
         """
-        accesses: dict[str, list[tuple[Instr, str, Pattern, Footprint]]] = {}
-        for instr, loops in _with_loops(self.program.body, {}):
-            for name, _, pattern in instr.operands():
-                if pattern.memory is not Memory.HBM:
-                    swept = Footprint.of(pattern)
-                    for variable, trips in loops.items():
-                        swept = swept.swept(variable, trips)
-                    access = instr, instr.access(name), pattern, swept
-                    accesses.setdefault(pattern.tile.name, []).append(access)
         found: dict[tuple[Loc, str, int, str], list[str]] = {}
-        for name, touched in accesses.items():
-            tile, loc = self.program.tiles[name], touched[0][0].loc
+        for (_, name), touched in self._accesses_on_chip().items():
+            tile, loc = touched[0][2].tile, touched[0][0].loc
             used = _bytes_used(tile, [each for *_, each in touched])
             narrow = _narrow_dtype([(i, access, p) for i, access, p, _ in touched])
             whole = tile.bytes_per_partition
@@ -209,7 +271,21 @@ class _Adviser:
                 reason = f"each of its values is a {narrow}; give it that dtype"
                 found.setdefault((loc, size, whole - whole // 2, reason), []).append(name)
         for (loc, size, spare, reason), names in found.items():
-            yield _oversized(loc, names, size, spare, reason)
+            yield _oversized(loc, [*dict.fromkeys(names)], size, spare, reason)
+
+    def _accesses_on_chip(self) -> dict[tuple[int, str], list[_Access]]:
+        """By core and tile on chip: (instruction, access, pattern, what its loops sweep)."""
+        accesses: dict[tuple[int, str], list[_Access]] = {}
+        for core, program in enumerate(self.recording.programs):
+            for instr, loops in _with_loops(program.body, {}):
+                for name, _, pattern in instr.operands():
+                    if pattern.memory is not Memory.HBM:
+                        swept = Footprint.of(pattern)
+                        for variable, trips in loops.items():
+                            swept = swept.swept(variable, trips)
+                        access = instr, instr.access(name), pattern, swept
+                        accesses.setdefault((core, pattern.tile.name), []).append(access)
+        return accesses
 
     def _is_spare(self, memory: Memory, whole: int, used: int) -> bool:
         """Whether a tile, of which so many bytes of a partition are used, could be half as large.
@@ -223,60 +299,56 @@ class _Adviser:
 
     def crowded(self) -> Iterator[Advice]:
         """A queue that engines wait for, where moving transfers to another gains time."""
+        cores = self.profile.cores or (self.profile,)
         waited: Counter[str] = Counter()
-        for stall in self.profile.timing.stalls:
+        for stall in (each for core in cores for each in core.timing.stalls):
             _, is_queue, name = stall.semaphore.partition("queue.")
             if is_queue:
                 waited[name] += round(stall.ns)
-        for queue, nanoseconds in waited.most_common(1):
-            transfers = [i for i in walk(self.program.body) if _is_movable(i, queue)]
+        for queue, nanoseconds in waited.most_common(MOST_QUEUES):
+            transfers = [
+                place for place, instr in self.instructions.items() if _is_movable(instr, queue)
+            ]
             if len(transfers) < FEW_TRANSFERS:
-                return
+                continue
             other = min(
-                (name for name in DmaCopy.engines if name != transfers[0].runs_on),
-                key=lambda name: self.profile.engines[name].busy_us,
+                (name for name in DmaCopy.engines if name != self._engine(transfers[0])),
+                key=lambda name: sum(core.engines[name].busy_us for core in cores),
             )
-            stores = [each for each in transfers if _is_store(each)]
+            stores = [each for each in transfers if _is_store(self.instructions[each])]
             for what, moved in (("the stores", stores), ("every other one", transfers[1::2])):
                 if 0 < len(moved) < len(transfers) and (
                     gain := self._gain(self._reissue_by(other, moved), WORTH_SPREADING)
                 ):
+                    loc = self.instructions[moved[0]].loc
                     yield Advice(
                         f"engines wait {nanoseconds / 1000:.2f} us for the DMA queue {queue}, "
                         f"which has {len(transfers)} transfers of the program\n"
-                        f"source: {moved[0].loc}\n"
+                        f"source: {loc}\n"
                         f"help: issue {what} with engine=nisa.engine.{other}: {gain}",
-                        moved[0].loc,
+                        loc,
                     )
                     return
 
-    def _positions(self, instructions: list[Instr]) -> list[int]:
-        """Where instructions stand in the program, and in every other recording of the kernel."""
-        wanted = {id(each) for each in instructions}
-        return [n for n, instr in enumerate(walk(self.program.body)) if id(instr) in wanted]
+    def _engine(self, place: Place) -> str:
+        return self.instructions[place].runs_on
 
-    def _removal_of(self, instructions: list[Instr]) -> Change:
-        """The change that leaves instructions out."""
-        change: dict[int, Instr | None] = dict.fromkeys(self._positions(instructions))
-        return lambda program: rewrite_at(program, change)
+    def _reissue_by(self, engine: str, transfers: list[Place]) -> Edit:
+        """The edit that has transfers issued by another engine, on its queue."""
+        numbers = {core: {*each} for core, each in self.recording.numbers(transfers).items()}
 
-    def _reissue_by(self, engine: str, transfers: list[Instr]) -> Change:
-        """The change that has transfers issued by another engine, on its queue."""
-        positions = set(self._positions(transfers))
-
-        def change(program: Program) -> Program:
-            moved: dict[int, Instr | None] = {
+        def edit(program: Program, core: int) -> dict[int, Instr | None]:
+            return {
                 number: replace(instr, on=engine, queue=f"dma.{engine}")
                 for number, instr in enumerate(walk(program.body))
-                if number in positions
+                if number in numbers[core]
             }
-            return rewrite_at(program, moved)
 
-        return change
+        return edit
 
-    def _gain(self, change: Change, least: float = SMALL_GAIN) -> str:
-        """The text of what a change saves; "" for less than `least` of the time and no bytes."""
-        changed = profile_programs(self.compiles(change), self.profile.target)
+    def _gain(self, edit: Edit, least: float = SMALL_GAIN) -> str:
+        """The text of what an edit saves; "" for less than `least` of the time and no bytes."""
+        changed = profile_programs(self.compiles(edit), self.profile.target)
         before, after = self.profile.latency_us, changed.latency_us
         fewer = self.profile.dma_bytes - changed.dma_bytes
         is_slower = after > before * (1 + SMALL_GAIN)

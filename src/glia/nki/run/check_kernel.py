@@ -21,7 +21,7 @@ from glia.machine.ir import Program
 from glia.machine.queues import stream_of
 from glia.nki.names.errors import UnsoundKernel
 from glia.nki.names.targets import declared_target, target_of_kernel
-from glia.nki.run.advice import advise, lost_products
+from glia.nki.run.advice import advise
 from glia.nki.run.kernel import as_kernel
 from glia.nki.run.launch import Launch, bind, flatten_outputs
 from glia.nki.run.trace import Traced
@@ -197,7 +197,7 @@ class _Checker:
                 self._check_uninitialised_reads(compiled if runs else None, stepped)
             self._check_orders(compiled, orders, tried=1 if runs else 0)
             if runs:
-                self._check_uses(compiled)
+                self._check_uses()
 
     def try_other_targets(self) -> None:
         """A remark for each other target with NKI: size and time there, or the refusal."""
@@ -288,19 +288,17 @@ class _Checker:
         streams = len(streams_of(*compiled.programs))
         self._add(Check(name, True, f"{count} of them, over {streams} engines and queues"))
 
-    def _check_uses(self, compiled: Traced) -> None:
+    def _check_uses(self) -> None:
         """Check that no product is lost; remark what costs time or memory for nothing."""
         name = "every product is read before the next replaces it"
-        arrays = self.call.launch().arrays
-        if len(compiled.programs) > 1:
-            found = lost_products(self.call.compile(as_written=True).programs, arrays)
-        else:
-            found = advise(
-                lambda change: self.call.compile(change=change).programs,
-                arrays,
-                self.call.target,
-                chooses_queues=not self.call.kernel.widens_floats,
-            )
+        found = advise(
+            lambda edit, as_written=False: (
+                self.call.compile(edit=edit, as_written=as_written).programs
+            ),
+            self.call.launch().arrays,
+            self.call.target,
+            chooses_queues=not self.call.kernel.widens_floats,
+        )
         faults = [each for each in found if each.is_fault]
         for fault in faults:
             self._add(Check(name, False, fault.text, fault.loc))
@@ -308,8 +306,6 @@ class _Checker:
             self._add(Check(name, True))
         for each in found[len(faults) :]:
             self._add(Check("advice", True, each.text, each.loc, is_remark=True))
-        if len(compiled.programs) > 1:
-            self._add(Check("advice", True, "is given for one core only", is_remark=True))
 
     def check_for_nan(self) -> None:
         """Remark NaN in outputs; inputs may contain NaN or infinity."""

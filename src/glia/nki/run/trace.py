@@ -36,7 +36,7 @@ from glia.nki.run.launch import (
     check_output,
     flatten_outputs,
 )
-from glia.nki.session.ordering import order_statements, producers_of
+from glia.nki.session.ordering import Edit, edit_recorded, order_statements, producers_of
 from glia.nki.session.program_checks import require_legal
 from glia.nki.session.recorder import Recorder
 from glia.nki.session.session import current, running
@@ -103,13 +103,13 @@ def trace_launch(
     reorders: bool = False,
     spills: bool = False,
     as_written: bool = False,
-    change: Callable[[Program], Program] | None = None,
+    edit: Edit | None = None,
 ) -> Traced:
     """The programs of a launch, one for each core; without semaphores unless it synchronises.
 
     `reorders` lets instructions that do not depend on each other change places, `spills` lets tiles
     that do not fit on chip leave it and return. With `as_written` the back end changes nothing.
-    `change` is made to each program as recorded.
+    `edit` says what becomes of instructions of the program that each core records.
     """
     check_cores(launch, target, ranks)
     check_language(launch.kernel, launch.bound)
@@ -121,7 +121,9 @@ def trace_launch(
         session.merges_iterations = not as_written
         each = _record(launch, session)
         place_program = partial(_place, session=session, shared=shared, others=programs)
-        program = change(each.programs[0]) if change else each.programs[0]
+        program = each.programs[0]
+        if edit is not None:
+            program = edit_recorded(program, edit(program, rank), session)
         is_fixed = as_written or session.keeps_order or bool(session.orders)
         fit = partial(
             fit_on_chip, place=place_program, spills=spills and not as_written,

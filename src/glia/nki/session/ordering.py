@@ -7,19 +7,49 @@ first, it sinks below the producer, together with everything that depends on it.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 from glia.base.loc import Loc
 from glia.isa.instructions.sync import Barrier
 from glia.isa.kit import Instr
 from glia.isa.rendezvous import CrossCoreInstr
-from glia.machine.ir import Statement, walk, with_blocks
+from glia.machine.instruction_rewriting import rewrite_at
+from glia.machine.ir import Program, Statement, walk, with_blocks
 from glia.nki.names.errors import BadSchedule
 from glia.nki.session.session import OrderEdge, Session, current
 
+# Of a program that a core of this number recorded: what replaces instructions by number, or None
+Edit = Callable[[Program, int], Mapping[int, Instr | None]]
 Edges = tuple[tuple[str, tuple[str, ...]], ...]
+
+
+# --- of instructions that are replaced ------------------------------------------------------------
+
+
+def edit_recorded(
+    program: Program, changes: Mapping[int, Instr | None], session: Session
+) -> Program:
+    """The program with instructions replaced, or left out for None, by number.
+
+    What replaces an instruction keeps its order: in a block, and by edges.
+    """
+    replaced = {
+        id(old): changes[number]
+        for number, old in enumerate(walk(program.body))
+        if number in changes
+    }
+    session.in_order += [
+        new for old in session.in_order if (new := replaced.get(id(old))) is not None
+    ]
+    edges = []
+    for edge in session.orders:
+        consumer, producer = (replaced.get(id(e), e) for e in (edge.consumer, edge.producer))
+        if consumer is not None and producer is not None:
+            edges.append(replace(edge, consumer=consumer, producer=producer))
+    session.orders[:] = edges
+    return rewrite_at(program, changes)
 
 
 # --- by name -------------------------------------------------------------------------------------

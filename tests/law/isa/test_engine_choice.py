@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -9,9 +10,11 @@ import pytest
 
 from glia.arch import get_target
 from glia.base.dtype import BF16, F16, F32, DType
+from glia.isa.instructions.scalar import Activation
 from glia.isa.instructions.vector import Memset, TensorCopy, TensorScalar
 from glia.isa.kit import Instr
 from glia.isa.operand import Pattern
+from glia.machine.ir import Program
 from glia.machine.passes.schedule import Scheduler
 from support.isa_bench import Bench
 
@@ -78,3 +81,56 @@ def test_what_may_not_move_has_none() -> None:
     copy = instructions(Bench(2, starts=(0,)), (F32, BF16))[0]
     stays = Scheduler(get_target("trn1").arch, 192, may_move=lambda _: False)
     assert [*stays.variants(copy)] == [copy]
+
+
+def summed(bench: Bench, dtype: DType, *, shape: tuple[int, ...] = SHAPE) -> Activation:
+    """A sum that the Scalar Engine takes of a copy."""
+    with np.errstate(over="ignore"):
+        data = bench.pattern(shape, dtype, values=bench.random.standard_normal(shape))
+    return Activation(
+        dst=bench.pattern(shape, dtype), data=data, function="copy",
+        reduced=bench.pattern((shape[0], 1)), command="reset_reduce",
+    )  # fmt: skip
+
+
+def in_program(*instructions: Instr) -> Program:
+    tiles = {p.tile.name: p.tile for each in instructions for p in each.patterns()}
+    return Program("sums", "trn2", tiles, (), (), {}, instructions)
+
+
+@pytest.mark.parametrize("shape", [SHAPE, (8, 4, 16)])
+@pytest.mark.parametrize("dtype", [F32, BF16, F16], ids=str)
+@pytest.mark.parametrize("target", ["trn1", "trn2", "trn3"])
+def test_a_sum_is_the_same_on_either_engine(
+    target: str, dtype: DType, shape: tuple[int, ...]
+) -> None:
+    bench = Bench(3, starts=(0,))
+    instr = summed(bench, dtype, shape=shape)
+    its = scheduler(target)
+    with its.summing(in_program(instr)):
+        one, other = its.variants(instr)
+    assert (one.runs_on, other.runs_on) == ("scalar", "vector")
+    name = instr.reduced.tile.name
+    sums = [bench.run(each, target=target)[name] for each in (one, other)]
+    np.testing.assert_allclose(*sums, rtol=1e-6)
+    if len(shape) == 2:
+        np.testing.assert_array_equal(*sums)
+
+
+def test_a_sum_stays_where_its_copy_is_read_or_it_goes_on() -> None:
+    bench = Bench(4, starts=(0,))
+    instr = summed(bench, F32)
+    reader = TensorCopy(dst=bench.pattern(SHAPE), src=instr.dst, on="vector")
+    goes_on = replace(summed(bench, F32), command="reduce")
+    shown = replace(summed(bench, F32), command="idle")
+    its = scheduler("trn2")
+    for others, is_free in (((), True), ((reader,), False), ((goes_on,), False), ((shown,), False)):
+        with its.summing(in_program(instr, *others)):
+            assert its.has_sums([instr]) == is_free
+    for changed in (
+        replace(instr, function="exp"), replace(instr, scale=2.0), replace(instr, bias=1.0),
+        replace(instr, command="reduce"), replace(instr, reduced=None),
+    ):  # fmt: skip
+        with its.summing(in_program(changed)):
+            assert not its.has_sums([changed])
+    assert not its.has_sums([instr]), "nothing is known of its program"

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from glia.machine.passes.schedule import Scheduler
 
 REPETITIONS = 4  # of a body, after which its iterations follow each other evenly
-LEAST_GAIN = 0.02  # of the busiest engine's time, for which a division is tried
+LEAST_GAIN = 0.02  # of the busiest engine's time, for which a division is tried, or of a body's
 
 
 @dataclass(frozen=True)
@@ -45,20 +45,37 @@ def repeated_order(
     key = scheduler.key_of(scheduler.structures.of(body, variable), body)
     missing = [window for window in used if (key, window) not in scheduler.orders]
     if missing:
-        orders = _Orders(body, variable, scheduler)
-        scheduler.orders.update({(key, window): orders.best(window) for window in missing})
+        found = zip(missing, _best_orders(body, variable, scheduler, missing), strict=True)
+        scheduler.orders.update({(key, window): order for window, order in found})
     return min((scheduler.orders[key, window] for window in used), key=lambda o: o.interval_ns)
+
+
+def _best_orders(
+    body: Sequence[Instr], variable: str, scheduler: Scheduler, windows: Sequence[int]
+) -> list[RepeatedOrder]:
+    """The best order for each window: with sums where they are, or where that is sooner divided."""
+    kept = _Orders(body, variable, scheduler, moves_sums=False)
+    found = [kept.best(window) for window in windows]
+    if scheduler.has_sums(body):
+        moved = _Orders(body, variable, scheduler, moves_sums=True)
+        for number, window in enumerate(windows):
+            order = moved.best(window)
+            if order.interval_ns <= (1 - LEAST_GAIN) * found[number].interval_ns:
+                found[number] = order
+    return found
 
 
 class _Orders:
     """The orders of a body for each window: from a start, and from what the run before leaves."""
 
-    def __init__(self, body: Sequence[Instr], variable: str, scheduler: Scheduler) -> None:
+    def __init__(
+        self, body: Sequence[Instr], variable: str, scheduler: Scheduler, *, moves_sums: bool
+    ) -> None:
         self.scheduler = scheduler
-        self.tasks = scheduler.tasks(body)
+        self.tasks = scheduler.tasks(body, moves_sums=moves_sums)
         self.even = _divided_evenly(self.tasks, scheduler.arch)
         self.pressures = scheduler.pressures(self.tasks)
-        self.repetition = _Repetition(body, variable, scheduler)
+        self.repetition = _Repetition(body, variable, scheduler, moves_sums=moves_sums)
 
     def best(self, window: int) -> RepeatedOrder:
         """The order that repeats soonest, of those that look so far ahead."""
@@ -202,7 +219,9 @@ class _Repetition:
     What waits for the run before the last waits for the last as well.
     """
 
-    def __init__(self, body: Sequence[Instr], variable: str, scheduler: Scheduler) -> None:
+    def __init__(
+        self, body: Sequence[Instr], variable: str, scheduler: Scheduler, *, moves_sums: bool
+    ) -> None:
         self.count = len(body)
         self.scheduler = scheduler
         self._variants: dict[tuple[int, str], Task] = {}
@@ -211,7 +230,7 @@ class _Repetition:
             for run in range(2)
             for each in body
         ]
-        self.tasks = scheduler.tasks(runs)[: self.count]
+        self.tasks = scheduler.tasks(runs, moves_sums=moves_sums)[: self.count]
 
     def issued(self, order: Sequence[Issue]) -> list[Task]:
         """The tasks in order, in the variants that are issued."""

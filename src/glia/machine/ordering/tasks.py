@@ -10,8 +10,10 @@ from glia.isa.instructions.vector import TensorCopy, TensorScalar
 from glia.isa.kit import Instr
 from glia.isa.rendezvous import CrossCoreInstr
 from glia.machine.footprint import Footprint
+from glia.machine.ordering.unread_copies import UnreadCopies, sums
 
 AS_ACTIVATION = "activation"  # of the Scalar Engine, as a variant of another instruction
+AS_SUM = "tensor_reduce"  # of the Vector Engine, as a variant of an activation
 
 
 @dataclass
@@ -20,7 +22,7 @@ class Task:
 
     position: int
     instruction: Instr
-    ways: tuple[str, ...]  # of each variant: "" as it is, an engine, or AS_ACTIVATION
+    ways: tuple[str, ...]  # of each variant: "" as it is, an engine, or AS_…
     streams: tuple[str, ...]  # the queue or engine of each variant
     durations: tuple[float, ...]  # ns, of each variant
     latency: float  # ns from the end of the instruction to its result being visible
@@ -42,7 +44,24 @@ def in_way(instruction: Instr, way: str) -> Instr:
     """An instruction in one of the ways of its task."""
     if way == AS_ACTIVATION:
         return next(activations(instruction))
+    if way == AS_SUM:
+        return next(sums(instruction))
     return replace(instruction, on=way) if way else instruction
+
+
+def without_sums(tasks: list[Task]) -> list[Task]:
+    """The tasks with sums on the engine that they are on; the same list where all are."""
+    if not any(AS_SUM in task.ways for task in tasks):
+        return tasks
+    found = []
+    for task in tasks:
+        kept = [number for number, way in enumerate(task.ways) if way != AS_SUM]
+        ways, streams, durations = (
+            tuple(each[number] for number in kept)
+            for each in (task.ways, task.streams, task.durations)
+        )
+        found.append(replace(task, ways=ways, streams=streams, durations=durations))  # type: ignore[arg-type]
+    return found
 
 
 def activations(instruction: Instr) -> Iterator[Instr]:
@@ -59,8 +78,13 @@ def activations(instruction: Instr) -> Iterator[Instr]:
             yield Activation(dst=dst, data=data, function="copy", bias=by, on="scalar", loc=loc)
 
 
-def add_dependencies(tasks: list[Task], aliases: Mapping[str, Sequence[str]]) -> None:
-    """Add a dependence edge for every pair of accesses that must keep their order."""
+def add_dependencies(
+    tasks: list[Task], aliases: Mapping[str, Sequence[str]], unread: UnreadCopies | None = None
+) -> None:
+    """Add a dependence edge for every pair of accesses that must keep their order.
+
+    Writes of what nothing reads need not, nor the accumulators of a sum that nothing goes on with.
+    """
     accesses: dict[str, dict[bool, list[tuple[int, Footprint]]]] = {}  # by whether they write
     last_state_users: dict[tuple[str, str], int] = {}
     last_meetings: dict[tuple[object, ...], int] = {}
@@ -78,12 +102,15 @@ def add_dependencies(tasks: list[Task], aliases: Mapping[str, Sequence[str]]) ->
             topic = instruction.topic()
             predecessors.add(last_meetings.get(topic, task.position))
             last_meetings[topic] = task.position
-        for _, kept, _ in instruction.states_touched():
+        is_only_summed = unread is not None and instruction in unread
+        for _, kept, _ in () if is_only_summed else instruction.states_touched():
             place = (instruction.runs_on, kept.state.name)
             predecessors.add(last_state_users.get(place, task.position))
             last_state_users[place] = task.position
         written = [(p, True) for p in instruction.written_patterns()]
         for pattern, is_write in [*written, *((p, False) for p in instruction.read_patterns())]:
+            if unread is not None and pattern.tile.name in unread.tiles:
+                continue
             footprint = Footprint.of(pattern)
             known = accesses.setdefault(pattern.tile.name, {True: [], False: []})
             written_before = [n for n, other in known[True] if footprint.may_overlap(other)]

@@ -55,14 +55,11 @@ def double_buffer(program: Program, options: CompileOptions) -> Program:
         for memory, share in BUFFERED_SHARES.items()
     }
     is_more = FAMILIES[options.model_type].unrolls_more
-    unroller = _Unroller(
-        uses,
-        tiles,
-        LIMITS[3 if is_more else options.optlevel],
-        _planner(program.target, options.optlevel),
-        capacity,
-    )
-    body = unroller.block(program.body)
+    limits = LIMITS[3 if is_more else options.optlevel]
+    planner = _planner(program.target, options.optlevel)
+    unroller = _Unroller(uses, tiles, limits, planner, capacity)
+    with planner.scheduler.summing(program):
+        body = unroller.block(program.body)
     return replace(program, body=body, tiles=tiles)
 
 

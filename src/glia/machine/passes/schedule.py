@@ -16,10 +16,12 @@ from glia.base.affine import Affine
 from glia.base.compilation_memo import memoise
 from glia.isa.cost import activation_table, engine_cycles
 from glia.isa.instructions.dma import Transfer
+from glia.isa.instructions.scalar import Activation
 from glia.isa.instructions.vector import (
     Memset,
     ScalarTensorTensor,
     TensorCopy,
+    TensorReduce,
     TensorScalar,
     TensorTensor,
 )
@@ -35,15 +37,19 @@ from glia.machine.ordering.repeated_order import RepeatedOrder, repeated_order
 from glia.machine.ordering.structure import Structure, Structures
 from glia.machine.ordering.tasks import (
     AS_ACTIVATION,
+    AS_SUM,
     Task,
     activations,
     add_dependencies,
     in_way,
+    without_sums,
 )
+from glia.machine.ordering.unread_copies import UnreadCopies, sums
 from glia.machine.queues import stream_of
 from glia.options import CompileOptions
 
 MOVABLE = (TensorCopy, TensorScalar, TensorTensor, ScalarTensorTensor, Memset)
+AS: Mapping[type[Instr], str] = {Activation: AS_ACTIVATION, TensorReduce: AS_SUM}
 RUN_SHARES = {  # of each memory, for the tiles of one run; the rest is for longer lifetimes
     Memory.SBUF: 0.45,
     Memory.PSUM: 0.75,
@@ -165,6 +171,7 @@ class Scheduler:
         self.is_generous = is_generous
         self.room = 0  # bytes per partition of SBUF for a loop's tiles; 0 where it is not known
         self.moved_bits: Container[Instr] = ()  # copies that keep theirs
+        self.unread_copies: UnreadCopies | None = None  # of the program that is scheduled
         self.structures = Structures()
         self.orders: dict[Hashable, RepeatedOrder] = {}  # of bodies, by what they have in common
         self._facts: dict[object, _Facts] = {}  # by what instructions have in common
@@ -173,9 +180,19 @@ class Scheduler:
         """The body of a program with every straight-line run scheduled."""
         self.moved_bits = MovedBits(program)
         try:
-            return self.block(program.body)
+            with self.summing(program):
+                return self.block(program.body)
         finally:
             self.moved_bits = ()
+
+    @contextmanager
+    def summing(self, program: Program) -> Iterator[None]:
+        """Inside, sums of a program's copies that nothing reads may be on either engine."""
+        self.unread_copies = UnreadCopies(program)
+        try:
+            yield
+        finally:
+            self.unread_copies = None
 
     def block(self, body: tuple[Statement, ...]) -> tuple[Statement, ...]:
         """The block with every straight-line run scheduled."""
@@ -243,7 +260,8 @@ class Scheduler:
         by_name = self.aliases or self.placed
         names = (structure.tiles, *map(self.may_move, body)) if by_name else ()
         kept = tuple(n for n, each in enumerate(body) if each in self.moved_bits)
-        return structure.key, names, kept, self.room
+        sums = tuple(n for n, each in enumerate(body) if self._is_only_summed(each))
+        return structure.key, names, kept, sums, self.room
 
     def run(self, instructions: Sequence[Instr]) -> list[Instr]:
         """The instructions in scheduled order."""
@@ -254,11 +272,11 @@ class Scheduler:
                 ordered.append(in_way(issue.task.instruction, issue.way))
         return ordered
 
-    def tasks(self, instructions: Sequence[Instr]) -> list[Task]:
-        """The dependence graph of instructions."""
+    def tasks(self, instructions: Sequence[Instr], *, moves_sums: bool = False) -> list[Task]:
+        """The dependence graph of instructions; whether sums may change their engine."""
         tasks = [self.task(position, each) for position, each in enumerate(instructions)]
-        add_dependencies(tasks, self.aliases)
-        return tasks
+        add_dependencies(tasks, self.aliases, self.unread_copies if moves_sums else None)
+        return tasks if moves_sums else without_sums(tasks)
 
     def _pressure(self, tasks: Sequence[Task], memory: Memory) -> MemoryPressure:
         """The memory's state before a run: within a loop's room, or a share of the memory.
@@ -280,7 +298,8 @@ class Scheduler:
     def task(self, position: int, instruction: Instr) -> Task:
         """The node of an instruction, without edges."""
         moves_bits = instruction in self.moved_bits
-        key = _signature(instruction), self.may_move(instruction), moves_bits
+        is_only_summed = self._is_only_summed(instruction)
+        key = _signature(instruction), self.may_move(instruction), moves_bits, is_only_summed
         known = self._facts.get(key)
         if known is None:
             known = self._facts[key] = self._facts_of(instruction)
@@ -293,7 +312,7 @@ class Scheduler:
         variants = tuple(self.variants(instruction))
         kind = type(instruction)
         return _Facts(
-            ("", *(v.runs_on if isinstance(v, kind) else AS_ACTIVATION for v in variants[1:])),
+            ("", *(v.runs_on if isinstance(v, kind) else AS[type(v)] for v in variants[1:])),
             tuple(map(stream_of, variants[1:])),
             tuple(map(self.duration, variants)),
             self.latency(instruction),
@@ -323,9 +342,11 @@ class Scheduler:
     def variants(self, instruction: Instr) -> Iterator[Instr]:
         """The instruction, then its forms on the other engines that give the same result."""
         yield instruction
-        if not isinstance(instruction, MOVABLE) or not _is_float(instruction):
+        if not _is_float(instruction) or not self.may_move(instruction):
             return
-        if not self.may_move(instruction):
+        if self._is_only_summed(instruction):
+            yield from (each for each in sums(instruction) if not violations(each, self.arch))
+        if not isinstance(instruction, MOVABLE):
             return
         others: list[Instr] = [replace(instruction, on=engine) for engine in instruction.engines]
         if self.arch.capabilities.has_shared_sbuf_port:  # moving work to GpSimd gains nothing
@@ -336,6 +357,14 @@ class Scheduler:
         for variant in others:
             if variant.on != instruction.runs_on and not violations(variant, self.arch):
                 yield variant
+
+    def has_sums(self, instructions: Sequence[Instr]) -> bool:
+        """Whether there are sums that may change their engine."""
+        return any(map(self._is_only_summed, instructions))
+
+    def _is_only_summed(self, instruction: Instr) -> bool:
+        """Whether an instruction copies what nothing reads, for its sum."""
+        return self.unread_copies is not None and instruction in self.unread_copies
 
     def order(self, tasks: Sequence[Task], window: int) -> list[Issue]:
         """List-schedule the tasks; prefers those whose new tiles fit in the memory's share."""

@@ -347,6 +347,12 @@ PIPELINE: tuple[Pass, ...] = (
         options=("target",),
     ),
     Pass(
+        "narrow_maxima",
+        "glia.tile.reductions.narrow_maxima:narrow_maxima",
+        makes="tile",
+        after={"block_reductions": "the term of a maximum is that of the exponential about it"},
+    ),
+    Pass(
         "expand_scalars",
         "glia.tile.expand.expand_scalars:expand_scalars",
         makes="tile",

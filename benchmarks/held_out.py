@@ -296,12 +296,13 @@ def report_of(sections: Sequence[tuple[str, Sequence[Found]]]) -> str:
             "",
             f"## {title}",
             "",
-            "| kernel | target | published us | predicted us | range | error |",
+            "| kernel | target | range us | published us | predicted us | error |",
         ]
         lines += ["|---|---|---|---|---|---|"]
         for row in rows:
             found = row.predicted
-            times = f"{row.published:.5g} | {found.us:.5g} | {found.low:.5g} to {found.high:.5g}"
+            span = f"{found.low:.5g} to {found.high:.5g}"
+            times = f"{span} | {row.published:.5g} | {found.us:.5g}"
             lines.append(f"| {row.name} | {row.target} | {times} | {row.error:+.1%} |")
     lines += ["", "## Left out", "", *(f"* {name}: {reason}" for name, reason in LEFT_OUT)]
     return "\n".join(lines) + "\n"

@@ -7,7 +7,7 @@ placement lets the new tiles take turns in what memory there is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import count
 
@@ -83,11 +83,16 @@ def find_versions(program: Program, liveness: Mapping[str, TileLiveness]) -> Til
 
 def _clones(program: Program, tile: Tile, wanted: int) -> list[Tile]:
     """So many copies of a tile, whose names no tile has."""
-    names = (name for n in count(1) if (name := f"{tile.name}'{n}") not in program.tiles)
+    names = free_names(tile.name, program.tiles)
     return [
         Tile(name, tile.memory, tile.dtype, tile.partitions, tile.elements)
         for _, name in zip(range(wanted), names, strict=False)
     ]
+
+
+def free_names(name: str, taken: Container[str]) -> Iterator[str]:
+    """Names for copies of a tile that are not taken."""
+    return (free for n in count(1) if (free := f"{name}'{n}") not in taken)
 
 
 def renamed_instructions(columns: Columns, versions: TileVersions) -> dict[int, Instr]:

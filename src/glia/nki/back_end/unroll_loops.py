@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
-from itertools import count
 
 from glia.base.affine import Affine
 from glia.isa.instructions.sync import Barrier
@@ -18,6 +17,7 @@ from glia.isa.operand import Memory, Tile
 from glia.isa.rendezvous import CrossCoreInstr
 from glia.machine.instruction_rewriting import substitute
 from glia.machine.ir import Block, Loop, Program, walk, with_blocks
+from glia.machine.passes.rename_tiles import free_names
 from glia.machine.passes.tile_liveness import find_liveness
 
 MOST_INSTRUCTIONS = 400  # of a body of several iterations
@@ -90,8 +90,7 @@ class _Unroller:
         clones = {}
         for name in {p.tile.name for each in walk(loop.body) for p in each.patterns()}:
             if name in self.private:
-                free = (f"{name}'{n}" for n in count(1))
-                clone = next(each for each in free if each not in self.tiles)
+                clone = next(free_names(name, self.tiles))
                 clones[name] = self.tiles[clone] = replace(self.tiles[name], name=clone)
         return clones
 

@@ -12,15 +12,14 @@ import numpy as np
 from glia.arch import Arch
 from glia.base.machine_code.native import Library
 from glia.base.machine_code.native_records import arrays_of, as_words, words_of
-from glia.isa.instructions.sync import Barrier
 from glia.isa.kit import ENGINES, is_register
 from glia.isa.operand import Memory, Tile, usable_bytes_per_partition
-from glia.isa.rendezvous import CrossCoreInstr
 from glia.machine.columns.extents import Extents, extents_of
 from glia.machine.columns.table import READS, WRITES, Columns
 from glia.machine.columns.value_numbering import Array, group_rows, row_offsets
 from glia.machine.ir import Program
 from glia.nki.back_end import dependence_rules, order_rules
+from glia.nki.session.ordering import is_fence
 from glia.timing.costs import Costs, cost_instructions
 from glia.timing.instruction_tables import memory_ports
 from glia.timing.plan_tables import core_parameters, cost_tables, result_latency
@@ -89,8 +88,7 @@ class KernelTables:
         """By instruction, whether nothing moves across it."""
         forms = self.columns.form
         examples = [self.columns.instructions[row] for row in forms.first.tolist()]
-        fences = [isinstance(each, Barrier | CrossCoreInstr) for each in examples]
-        return np.array(fences, bool)[forms.number]
+        return np.array([*map(is_fence, examples)], bool)[forms.number]
 
 
 class TileNumbers:

@@ -11,14 +11,13 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
 from glia.base.affine import Affine
-from glia.isa.instructions.sync import Barrier
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Tile
-from glia.isa.rendezvous import CrossCoreInstr
 from glia.machine.instruction_rewriting import substitute
-from glia.machine.ir import Block, Loop, Program, walk, with_blocks
+from glia.machine.ir import Block, Loop, Program, Statement, walk, with_blocks
 from glia.machine.passes.rename_tiles import free_names
 from glia.machine.passes.tile_liveness import find_liveness
+from glia.nki.session.ordering import is_fence
 
 MOST_INSTRUCTIONS = 400  # of a body of several iterations
 LEAST_TRIPS = 2  # of a loop that is left
@@ -71,10 +70,10 @@ class _Unroller:
         whole = (n for n in range(most, FEWEST_DIVIDING - 1, -1) if loop.trips % n == 0)
         return next(whole, max(1, most))
 
-    def _keeps(self, statement: object) -> bool:
-        """Whether a loop stays because of a statement: a loop, a fence, one whose order is fixed"""
-        is_fence = isinstance(statement, Barrier | CrossCoreInstr)
-        return is_fence or not isinstance(statement, Instr) or id(statement) in self.ordered
+    def _keeps(self, statement: Statement) -> bool:
+        """Whether a loop stays because of what is in it: a loop, a fence, a fixed order."""
+        is_inner = not isinstance(statement, Instr)
+        return is_inner or is_fence(statement) or id(statement) in self.ordered
 
     def _unrolled(self, loop: Loop, copies: int) -> Block:
         """The loop with so many iterations in its body, then those left over, with own tiles."""

@@ -25,6 +25,11 @@ Edit = Callable[[Program, int], Mapping[int, Instr | None]]
 Edges = tuple[tuple[str, tuple[str, ...]], ...]
 
 
+def is_fence(statement: Statement) -> bool:
+    """Whether nothing moves across a statement: what is before it is complete before it ends."""
+    return isinstance(statement, Barrier | CrossCoreInstr)
+
+
 # --- of instructions that are replaced ------------------------------------------------------------
 
 
@@ -161,7 +166,7 @@ class _StatementOrder:
     def _depends(self, first: Statement, second: Statement) -> bool:
         if not isinstance(first, Instr) or not isinstance(second, Instr):
             return True
-        if any(isinstance(each, Barrier | CrossCoreInstr) for each in (first, second)):
+        if is_fence(first) or is_fence(second):
             return True
         if any(o.producer is first and o.consumer is second for o in self.orders):
             return True

@@ -25,6 +25,8 @@ from glia.isa.operand import Tile
 from glia.machine.ir import Binding, Program
 from glia.sim.host.packing import LINE_BYTES
 from glia.sim.host.pool import host_pool
+from glia.sim.host.rewriting.direct_writes import with_direct_writes
+from glia.sim.host.rewriting.element_moves import MoveTracer
 from glia.sim.host.rewriting.forwarding import without_copies
 from glia.sim.host.rewriting.product_groups import with_joined_products
 from glia.sim.host.soundness import require_sound
@@ -48,6 +50,7 @@ BUDGET = 50_000  # operations, or microseconds of calls, between looks at signal
 TIMED_BUDGET = 20  # and at the time, where that is limited
 PYTHON_COST = 50  # of an instruction that is executed in Python
 IS_READ_THROUGH = "what reads the copy reads what was copied"
+IS_WRITTEN_THERE = "what it copied is written there at once"
 IS_JOINED = "it is part of a longer product"
 SMALL_BYTES = 1 << 16  # of a tensor that is copied rather than looked at elsewhere in each run
 MOST_COUNTED = 1 << 62  # iterations
@@ -183,10 +186,13 @@ class HostProgram:
         self.left_out: Mapping[tuple[str, str], int] = {}  # (mnemonic, why)
         rewritten = program
         if policy is None:
-            forwarded = without_copies(program, arch, self.executor.memories)
-            rewritten, joined = with_joined_products(forwarded)
+            tracer = MoveTracer(arch, self.executor.memories)
+            forwarded = without_copies(program, tracer)
+            direct = with_direct_writes(forwarded.program, tracer)
+            rewritten, joined = with_joined_products(direct.program, tracer.bases)
             self.left_out = {
                 **{(name, IS_READ_THROUGH): n for name, n in forwarded.left_out.items()},
+                **{(name, IS_WRITTEN_THERE): n for name, n in direct.left_out.items()},
                 **{(name, IS_JOINED): n for name, n in joined.items()},
             }
         self.builder = TableBuilder(self.executor, rewritten, arch)

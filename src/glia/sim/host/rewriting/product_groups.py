@@ -18,17 +18,19 @@ from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Pattern, Tile
 from glia.machine.ir import Block, Loop, Program, Statement, with_blocks
 from glia.sim.host.packing import FLOAT_BYTES, host_block
-from glia.sim.host.rewriting.forwarding import Forwarded, range_of
+from glia.sim.host.rewriting.forwarding import range_of
 
 FIRST_CACHE_PART = 1 << 14  # bytes that a packed block of columns may take
 
 
-def with_joined_products(forwarded: Forwarded) -> tuple[Program, dict[str, int]]:
+def with_joined_products(
+    program: Program, bases: Mapping[str, Tile]
+) -> tuple[Program, dict[str, int]]:
     """The program with products joined that follow each other in a block and add to one sum.
 
-    Also how many became part of another one, by mnemonic.
+    Also how many became part of another one, by mnemonic. `bases` are those of a `MoveTracer`.
     """
-    program, joining = forwarded.program, _Joining(forwarded.bases)
+    joining = _Joining(bases)
     return replace(program, body=joining.block(program.body)), dict(joining.joined)
 
 

@@ -12,6 +12,7 @@ from glia.machine.ir import Binding
 from glia.runtime.errors import UnusableInput, WrongInputs
 from glia.runtime.model import Model, convert_input
 from glia.sim.host.host_program import HostProgram, supported_program
+from glia.sim.host.tensors.result_memory import ResultMemory
 from glia.sim.notifications import Notifications
 from glia.sim.policy import Policy
 
@@ -29,13 +30,13 @@ class BoundModel:
         self.model = model
         self.inputs, self.outputs = model.inputs, model.outputs
         self._expected = [(b.dtype.numpy, b.shape, b) for b in self.inputs]
-        self._kinds = [(b.shape, b.dtype.numpy) for b in self.outputs]
         self._donated = self._donations(donated)
-        self._kept = self._fresh_outputs() if reuses_outputs else None
         self._policy = Policy()
         self._host = self._ready_program()
         self._input_order = self._order([b.name for b in self.inputs], is_output=False)
         self._output_order = self._order([b.name for b in self.outputs], is_output=True)
+        self._memory = self._result_memory()
+        self._kept = self._memory.arrays() if reuses_outputs else None
 
     def __repr__(self) -> str:
         return f"<bound {self.model!r}>"
@@ -58,9 +59,10 @@ class BoundModel:
             else self._converted(binding, array)
             for array, (dtype, shape, binding) in zip(arrays, self._expected, strict=True)
         ]
-        results = self._fresh_outputs() if self._kept is None else list(self._kept)
+        results = self._memory.arrays() if self._kept is None else list(self._kept)
         for source, target in self._donated:
-            results[target] = self._in_place(arrays[source], given[source], self.inputs[source])
+            array = self._in_place(arrays[source], given[source], self.inputs[source])
+            results.insert(target, array)
         self.run_at([*map(address_of, given)], [*map(address_of, results)])
         return results
 
@@ -94,8 +96,15 @@ class BoundModel:
         program = self.model.neff.program
         return [names.index(b.name) for b in (program.outputs if is_output else program.inputs)]
 
-    def _fresh_outputs(self) -> list[Array]:
-        return [np.zeros(shape, dtype) for shape, dtype in self._kinds]
+    def _result_memory(self) -> ResultMemory:
+        """What makes the arrays of outputs, in their order, of which no input is donated."""
+        is_cleared = [False] * len(self.outputs)
+        if self._host is not None:
+            for number, each in zip(self._output_order, self._host.cleared_outputs, strict=True):
+                is_cleared[number] = each
+        donated = {target for _, target in self._donated}
+        made = [number for number in range(len(self.outputs)) if number not in donated]
+        return ResultMemory([self.outputs[n] for n in made], [is_cleared[n] for n in made])
 
     def _donations(self, names: Collection[str]) -> list[tuple[int, int]]:
         """(input, output) by position of what is updated in place; WrongInputs for others."""
@@ -106,7 +115,8 @@ class BoundModel:
                 problem=f"{wrong[0]!r} cannot be donated, no output is in its place",
                 expected=f"as donated {', '.join(aliases) or 'none'}",
             )
-        return [(inputs.index(name), outputs.index(aliases[name])) for name in names]
+        found = [(inputs.index(name), outputs.index(aliases[name])) for name in names]
+        return sorted(found, key=lambda places: places[1])
 
     def _converted(self, binding: Binding, value: Any) -> Array:
         return np.ascontiguousarray(convert_input(binding, value)).reshape(binding.shape)

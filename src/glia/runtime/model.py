@@ -163,9 +163,10 @@ class Model:
         """Run on arrays in the order of `inputs`; the outputs in the order of `outputs`.
 
         Arrays of NumPy, JAX, PyTorch and others are read where they lie if they are row-major on
-        the host; the outputs are new NumPy arrays. An index outside its table does not stop the
-        run: it is in `notifications`, and an OutOfBoundAccess warns of it. Raises WrongInputs,
-        WrongShape, WrongDType, WrongRanks, UnusableInput or DeviceMemoryExhausted.
+        the host; the outputs are new NumPy arrays, large ones in memory of earlier results to which
+        no array refers any more. An index outside its table does not stop the run: it is in
+        `notifications`, and an OutOfBoundAccess warns of it. Raises WrongInputs, WrongShape,
+        WrongDType, WrongRanks, UnusableInput or DeviceMemoryExhausted.
         """
         results = self.run(self._by_name(arrays))
         return list(results.values())

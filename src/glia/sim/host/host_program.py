@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,9 @@ from glia.sim.host.soundness import require_sound
 from glia.sim.host.steps import RunState, Stop
 from glia.sim.host.support import warn_unsupported, why_unsupported
 from glia.sim.host.table import Table, TableBuilder
-from glia.sim.host.tensor_places import planned_places
+from glia.sim.host.tensors.result_memory import ResultMemory
+from glia.sim.host.tensors.tensor_places import planned_places
+from glia.sim.host.tensors.written_tensors import written_tensors
 from glia.sim.memory import DeviceMemory, Environment
 from glia.sim.notifications import Notifications
 from glia.sim.order.concurrent import run_programs
@@ -221,6 +224,16 @@ class HostProgram:
             if tile in numbers
         ]
         self._call = _LOOP.bind(self._record)
+        self.results = ResultMemory(program.outputs, self.cleared_outputs)
+
+    @cached_property
+    def cleared_outputs(self) -> list[bool]:
+        """By position, whether an output has elements that neither a run nor an input sets."""
+        carried = {target for _, target, _ in self._places.carried}
+        placed = {n: tile for tile, is_output, n in self._places.placed if is_output}
+        open_tiles = {tile for number, tile in placed.items() if number not in carried}
+        open_tiles -= written_tensors(self.program, open_tiles)
+        return [placed.get(number) in open_tiles for number in range(len(self.program.outputs))]
 
     def _prepared_record(self) -> dict[str, Any]:
         """The record, with the addresses of what stays where it is."""
@@ -240,7 +253,7 @@ class HostProgram:
     def run(self, inputs: Arrays, notifications: Notifications | None = None) -> dict[str, Array]:
         """Run once on named inputs; the outputs by name. Other threads wait."""
         arrays = [checked_input(binding, inputs) for binding in self.program.inputs]
-        results = [np.zeros(b.shape, b.dtype.numpy) for b in self.program.outputs]
+        results = self.results.arrays()
         self.run_at(list(map(address_of, arrays)), list(map(address_of, results)), notifications)
         return {b.name: each for b, each in zip(self.program.outputs, results, strict=True)}
 

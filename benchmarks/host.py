@@ -25,6 +25,7 @@ from typing import Any
 from unittest import mock
 
 RUNS, SECONDS = 15, 20.0  # of each candidate: so many, or until they took so long together
+PAUSE_SECONDS = 0.01  # before a run: threads of the candidate before look for work for a while
 HEADINGS = ("row", "host ms", "XLA:CPU ms", "PyTorch ms", "of the better", "GFLOP/s", "of peak")
 MOST_APART = 1e-3  # relative distance of PyTorch's results from XLA's: it computes the same
 Array = Any
@@ -284,6 +285,7 @@ def medians(candidates: dict[str, Callable[[], object]]) -> dict[str, float]:
     started = time.perf_counter()
     while len(taken["host"]) < RUNS and time.perf_counter() - started < SECONDS:
         for name, run in candidates.items():
+            time.sleep(PAUSE_SECONDS)
             begun = time.perf_counter()
             run()
             taken[name].append(time.perf_counter() - begun)
@@ -303,6 +305,9 @@ def profile(model: Any, leaves: list[Array]) -> Iterator[str]:
     code = host._record["code"]
     for at, _ in host.table.call_words:
         by_words[int(code[at])] = host.table.instructions[int(code[at + 1])].mnemonic()
+    for at, word in host.table.call_words:
+        if word in host.table.waves:
+            by_words[int(code[at])] = "several at once"
 
     def timed(function: int, words: int) -> int:
         begun = time.perf_counter()

@@ -187,18 +187,19 @@ class HostProgram:
         )
         self.executor.indices["ranks"] = rank
         self.left_out: Mapping[tuple[str, str], int] = {}  # (mnemonic, why)
-        rewritten = program
+        rewritten, bases = program, None
         if policy is None:
             tracer = MoveTracer(arch, self.executor.memories)
             forwarded = without_copies(program, tracer)
             direct = with_direct_writes(forwarded.program, tracer)
-            rewritten, joined = with_joined_products(direct.program, tracer.bases)
+            bases = tracer.bases
+            rewritten, joined = with_joined_products(direct.program, bases)
             self.left_out = {
                 **{(name, IS_READ_THROUGH): n for name, n in forwarded.left_out.items()},
                 **{(name, IS_WRITTEN_THERE): n for name, n in direct.left_out.items()},
                 **{(name, IS_JOINED): n for name, n in joined.items()},
             }
-        self.builder = TableBuilder(self.executor, rewritten, arch)
+        self.builder = TableBuilder(self.executor, rewritten, arch, bases=bases)
         self.table = self.builder.build()
         self._steps: dict[int, Step] = {}
         self._registers: Environment = {}

@@ -20,7 +20,7 @@ from llvmlite import binding, ir
 
 from glia.base.machine_code.native import address_of, invoke
 from glia.sim.host.library import host_library
-from glia.sim.host.loops import BYTES, PART, pointer, word_at
+from glia.sim.host.loops import BYTES, PART, counted_loop, pointer, word_at
 from glia.sim.host.scalar_code import WORD, Value
 
 VARIABLE = "GLIA_NUM_THREADS"
@@ -103,6 +103,42 @@ class PoolCode:
         claim = _write_claim(module)
         _write_work(module, claim)
         _write_call(module, claim)
+
+
+class WaveCode:
+    """`wave(words, first, end, lane)`: chains of calls, each of which one thread makes.
+
+    Words: for each chain where its calls begin and how many they are; then for each call where its
+    header is, 0 for none.
+    """
+
+    name = "pool_wave"
+
+    def write(self, module: Any) -> None:
+        """Add the function to a module."""
+        function = ir.Function(module, PART, self.name)
+        builder = ir.IRBuilder(function.append_basic_block("entry"))
+        words, first, end, lane = function.args
+
+        def word(number: Value) -> Value:
+            return builder.load(builder.gep(words, [number], source_etype=WORD), typ=WORD)
+
+        def call(number: Value) -> None:
+            place = word(number)
+            with builder.if_then(builder.icmp_signed("!=", place, WORD(0))):
+                header = pointer(builder, place)
+                target, parts = (word_at(builder, header, i) for i in range(2))
+                given = builder.gep(header, [WORD(HEADER)], source_etype=WORD)
+                called = builder.inttoptr(target, PART.as_pointer())
+                builder.call(called, [given, WORD(0), parts, lane])
+
+        def chain(number: Value) -> None:
+            at = builder.shl(number, WORD(1))
+            start, count = word(at), word(builder.add(at, WORD(1)))
+            counted_loop(builder, start, builder.add(start, count), 1, call)
+
+        counted_loop(builder, first, end, 1, chain)
+        builder.ret(WORD(0))
 
 
 WORK = "pool_work"

@@ -12,7 +12,10 @@ from typing import Protocol
 
 from glia.base.machine_code.native import invoke
 
-NAMES = ("run", "_begin", "_call", "_hand_over", "_control", "_while", "_affine", "_addresses")
+NAMES = (
+    "run", "_begin", "_call", "_prepare", "_hand_over", "_control", "_while", "_affine",
+    "_addresses",
+)  # fmt: skip
 ARRAYS = ("code", "variables", "known", "words", "bases", "iterations", "state", "moving")
 
 
@@ -31,6 +34,8 @@ class Op(IntEnum):
     BRANCH = 8  # variable, count of arms, where each begins
     UNLESS = 9  # where to go if an expression is 0, instruction, where that ends, expression
     GUARD = 10  # word, instruction, where that ends: executed in Python if the word is 0
+    PREPARE = 12  # as CALL, for a wave: a word that takes the place of the call's words
+    OPEN = 13  # words of a wave, from the first on, how many: no call of it is prepared
     BEGIN = 11  # a run begins: no register is set, what lies elsewhere than before is looked up
 
 
@@ -83,6 +88,8 @@ def run(m: Record) -> int:
             return Stop.DONE
         if op == Op.CALL:
             pc = _call(m, pc)
+        elif op == Op.PREPARE:
+            pc = _prepare(m, pc)
         elif op == Op.NEXT:
             variable = m.code[pc + 1]
             m.variables[variable] = m.variables[variable] + 1
@@ -117,6 +124,15 @@ def _call(m: Record, pc: int) -> int:
     return after
 
 
+def _prepare(m: Record, pc: int) -> int:
+    """Set the address words of a call that a wave makes later, and let the wave know it."""
+    after = pc + 7 + m.code[pc + 6]
+    if _addresses(m, pc + 7, after) == 0:
+        return _hand_over(m, m.code[pc + 3], m.code[pc + 4])
+    m.words[m.code[pc + 1]] = m.code[pc + 2]
+    return after
+
+
 def _hand_over(m: Record, instruction: int, after: int) -> int:
     """Stop for an instruction that Python executes; the run goes on after it."""
     m.state[RunState.SUBJECT] = instruction
@@ -145,6 +161,12 @@ def _control(m: Record, pc: int, op: int) -> int:
         return m.code[pc + 1] if value == 0 else pc + 8 + 2 * m.code[pc + 7]
     if op == Op.JUMP:
         return m.code[pc + 1]
+    if op == Op.OPEN:
+        number = 0
+        while number < m.code[pc + 2]:
+            m.words[m.code[pc + 1] + number] = 0
+            number = number + 1
+        return pc + 3
     if op == Op.CLEAR:
         m.iterations[m.code[pc + 1]] = 0
         return pc + 2

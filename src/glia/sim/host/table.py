@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,16 +27,25 @@ from glia.sim.host.instruction_classes import (
 )
 from glia.sim.host.library import host_library
 from glia.sim.host.overlap import must_stage
-from glia.sim.host.pool import HEADER, MOST_ITERATIONS, SHARED_NANOSECONDS, PoolCode, lanes
+from glia.sim.host.pool import (
+    HEADER,
+    MOST_ITERATIONS,
+    SHARED_NANOSECONDS,
+    PoolCode,
+    WaveCode,
+    lanes,
+)
 from glia.sim.host.scalar_code import NotLowered
 from glia.sim.host.steps import Op
 from glia.sim.host.traced import NotTraceable
+from glia.sim.host.waves import Duration, Wave, WavePlanner
 from glia.sim.memory import Region
 from glia.sim.run import Executor, immediate_operand
 from glia.sim.watchdog import fewest_executions
 
 PIECE_NANOSECONDS = 2_500  # of the least piece of it
 PIECES = 4  # for each thread, so that all end at about the same time
+SHARED_EFFICIENCY = 0.8  # of threads that share a call
 UNIT = 1000  # nanoseconds, of what operations spend
 ANYTHING = (-(2**61), 2**61)  # limits of an expression that needs none
 
@@ -66,6 +76,7 @@ class Table:
     loops: list[While] = field(default_factory=list)
     decision_words: list[tuple[int, int]] = field(default_factory=list)  # word, and what it is of
     guarded: list[Instr] = field(default_factory=list)  # may be executed in Python
+    waves: list[int] = field(default_factory=list)  # words of calls that are waves
     pool_words: list[int] = field(default_factory=list)  # words that point to the pool's address
     numbers: list[Any] = field(default_factory=list)  # immediates, kept where words point
     scratch: int = 0
@@ -80,10 +91,25 @@ _CLASSES: dict[tuple[Any, ...], Lowered | str] = {}
 class TableBuilder:
     """Decodes a program once; machine code is compiled for all its classes together."""
 
-    def __init__(self, executor: Executor, program: Program, arch: Arch) -> None:
-        """`program` is the executor's, or one of the same values in the same memories."""
+    def __init__(
+        self,
+        executor: Executor,
+        program: Program,
+        arch: Arch,
+        *,
+        bases: Mapping[str, Tile] | None = None,
+    ) -> None:
+        """`program` is the executor's, or one of the same values in the same memories.
+
+        Instructions run at once where `bases` are given, those of the `MoveTracer` that made it.
+        """
         self.executor, self.program, self.arch = executor, program, arch
         self.table = Table()
+        self._planner: WavePlanner | None = None
+        if bases is not None and lanes() > 1:
+            self._planner = WavePlanner(program, bases, lanes(), self._duration)
+        self._trips: dict[str, int] = {}  # of the loops around
+        self._scratch_start = 0  # where scratch of the current instruction begins
         self._numbers: dict[int, int] = {}
         self._bases: dict[str, int] = {}
         self._variants: dict[int, Variants | str] = {}
@@ -98,7 +124,7 @@ class TableBuilder:
                 self._variants[id(instr)] = self._lowered(instr)
         found = [each for each in self._variants.values() if isinstance(each, Variants)]
         calls = [call for each in found for made in each.calls.values() for call in made.all_calls]
-        host_library().load([PoolCode(), *(call.code for call in calls)])
+        host_library().load([PoolCode(), WaveCode(), *(call.code for call in calls)])
         self._entry = host_library().address(PoolCode())
         self.table.code += [Op.BEGIN]
         self._block(self.program.body)
@@ -130,8 +156,19 @@ class TableBuilder:
         return self.executor.memories.region(tile)
 
     def _block(self, body: Block) -> None:
-        for statement in body:
-            self._statement(statement)
+        for _, group in itertools.groupby(body, lambda each: isinstance(each, Instr)):
+            for statement in self._planned(list(group)):
+                if isinstance(statement, Wave):
+                    self._wave(statement)
+                else:
+                    self._statement(statement)
+
+    def _planned(self, statements: Sequence[Statement]) -> Iterable[Statement | Wave]:
+        """Statements that are all instructions, or none is, some of them in waves."""
+        instructions = [each for each in statements if isinstance(each, Instr)]
+        if self._planner is None or not instructions:
+            return statements
+        return self._planner.planned(instructions)
 
     def _statement(self, statement: Statement) -> None:
         code = self.table.code
@@ -139,7 +176,9 @@ class TableBuilder:
             variable = self._variable(statement.variable)
             code += [Op.LOOP, variable, statement.trips, 0]
             end = len(code) - 1
+            outer, self._trips = self._trips, {**self._trips, statement.variable: statement.trips}
             self._block(statement.body)
+            self._trips = outer
             code += [Op.NEXT, variable, statement.trips, end + 1]
             code[end] = len(code)
         elif isinstance(statement, While):
@@ -183,9 +222,7 @@ class TableBuilder:
 
     def _instruction(self, instr: Instr) -> None:
         table, code = self.table, self.table.code
-        number = self._numbers.setdefault(id(instr), len(table.instructions))
-        if number == len(table.instructions):
-            table.instructions.append(instr)
+        number = self._number(instr)
         found = self._variants[id(instr)]
         if isinstance(found, str) or not self._is_in_range(instr):
             why = found if isinstance(found, str) else "an access outside its tile"
@@ -193,49 +230,135 @@ class TableBuilder:
             table.in_python.append(instr)
             code += [Op.PYTHON, number]
             return
-        table.native[instr.mnemonic()] += 1
         ends: list[int] = []
-        if found.condition is None:
-            for lowered in found.calls.values():
-                self._calls(instr, number, lowered, ends)
-        else:
-            code += [Op.UNLESS, 0, number, 0, *ANYTHING, *self._terms(found.condition)]
-            target, end = (len(code) - 8 - 2 * len(found.condition.terms) + i for i in (1, 3))
-            ends.append(end)
-            self._calls(instr, number, found.calls[True], ends)
-            code += [Op.JUMP, 0]
-            ends.append(len(code) - 1)
-            code[target] = len(code)
-            self._calls(instr, number, found.calls[False], ends)
+        self._by_variant(instr, found, ends, lambda made: self._calls(instr, number, made, ends))
         for end in ends:
             code[end] = len(code)
 
+    def _number(self, instr: Instr) -> int:
+        number = self._numbers.setdefault(id(instr), len(self.table.instructions))
+        if number == len(self.table.instructions):
+            self.table.instructions.append(instr)
+        return number
+
+    def _by_variant(
+        self, instr: Instr, found: Variants, ends: list[int], write: Callable[[Lowered], None]
+    ) -> None:
+        """Write code for each variant; places in `ends` are to become where all of it ends."""
+        table, code = self.table, self.table.code
+        table.native[instr.mnemonic()] += 1
+        if found.condition is None:
+            for lowered in found.calls.values():
+                write(lowered)
+            return
+        number = self._number(instr)
+        code += [Op.UNLESS, 0, number, 0, *ANYTHING, *self._terms(found.condition)]
+        target, end = (len(code) - 8 - 2 * len(found.condition.terms) + i for i in (1, 3))
+        ends.append(end)
+        write(found.calls[True])
+        code += [Op.JUMP, 0]
+        ends.append(len(code) - 1)
+        code[target] = len(code)
+        write(found.calls[False])
+
     def _calls(self, instr: Instr, number: int, lowered: Lowered, ends: list[int]) -> None:
         table, code = self.table, self.table.code
-        table.scratch = max(table.scratch, lowered.scratch)
         for position, call in enumerate(lowered.all_calls):
-            start = len(table.words)
-            function, grain = host_library().address(call.code), _grain(call)
-            table.words += [function, call.parts, grain, 0, *call.words]
-            if grain < call.parts:
-                table.pool_words.append(start + HEADER - 1)
-            code += [Op.CALL, self._entry, 0, number, 0, int(call.nanoseconds) // UNIT, 0]
-            head = len(code) - 6
-            table.call_words.append((head + 1, start))
-            ends.append(head + 3)
-            for word, place in call.addresses:
-                self._address(instr, start + HEADER + word, place)
-            code[head + 5] = len(code) - head - 6
+            self._call([Op.CALL, self._entry], instr, lowered, call, ends)
             if position < len(lowered.guards):
                 table.guarded.append(instr)
                 code += [Op.GUARD, table.decision_words[-1][1], number, 0]
                 ends.append(len(code) - 1)
 
+    def _call(
+        self, head: list[int], instr: Instr, lowered: Lowered, call: HostCall, ends: list[int]
+    ) -> None:
+        """A call's words, and the operation that makes it or prepares it."""
+        table, code = self.table, self.table.code
+        table.scratch = max(table.scratch, self._scratch_start + lowered.scratch)
+        start, grain = len(table.words), _grain(call)
+        table.words += [host_library().address(call.code), call.parts, grain, 0, *call.words]
+        if grain < call.parts and head[0] == Op.CALL:
+            table.pool_words.append(start + HEADER - 1)
+        code += [*head, 0, self._number(instr), 0, int(call.nanoseconds) // UNIT, 0]
+        at = len(code) - 5
+        table.call_words.append((at, start))
+        ends.append(at + 2)
+        for word, place in call.addresses:
+            self._address(instr, start + HEADER + word, place)
+        code[at + 4] = len(code) - at - 5
+
+    # --- waves --------------------------------------------------------------------------------
+
+    def _duration(self, instr: Instr) -> Duration | None:
+        """How long an instruction takes; None where it is not for a wave."""
+        found = self._variants[id(instr)]
+        if isinstance(found, str) or not self._is_always_in_range(instr):
+            return None
+        made = list(found.calls.values())
+        if any(each.guards for each in made) or any(True for _ in instr.states_touched()):
+            return None
+        if found.condition is not None and not set(found.condition.variables) <= set(self._trips):
+            return None
+        single = max(sum(call.nanoseconds for call in each.calls) for each in made)
+        shared = max(sum(map(_elapsed, each.calls)) for each in made)
+        return Duration(single, shared)
+
+    def _wave(self, wave: Wave) -> None:
+        """Operations that prepare the calls of all chains, and the one that makes these."""
+        table, code = self.table, self.table.code
+        counts = [sum(map(self._most_calls, chain)) for chain in wave.chains]
+        start, first = len(table.words), 2 * len(counts)
+        table.words += [host_library().address(WaveCode()), len(counts), 1, 0]
+        table.pool_words.append(start + HEADER - 1)
+        for count in counts:
+            table.words += [first, count]
+            first += count
+        slot = len(table.words)
+        table.words += [0] * sum(counts)
+        table.waves.append(start)
+        code += [Op.OPEN, slot, sum(counts)]
+        spent = 0.0
+        for chain in wave.chains:
+            for instr in chain:
+                spent += self._prepare(instr, slot)
+                slot += self._most_calls(instr)
+            self._scratch_start += max(map(self._most_scratch, chain))
+        self._scratch_start = 0
+        code += [Op.CALL, self._entry, 0, self._number(wave.chains[0][0]), 0]
+        table.call_words.append((len(code) - 3, start))
+        code += [int(spent) // UNIT, 0]
+        code[-3] = len(code)
+
+    def _most_calls(self, instr: Instr) -> int:
+        return max(len(each.calls) for each in self._variants_of(instr).calls.values())
+
+    def _most_scratch(self, instr: Instr) -> int:
+        return max(each.scratch for each in self._variants_of(instr).calls.values())
+
+    def _variants_of(self, instr: Instr) -> Variants:
+        found = self._variants[id(instr)]
+        assert isinstance(found, Variants)
+        return found
+
+    def _prepare(self, instr: Instr, slot: int) -> float:
+        """Operations that prepare the calls of an instruction; how long these take."""
+        found, ends = self._variants_of(instr), list[int]()
+
+        def prepare(lowered: Lowered) -> None:
+            for position, call in enumerate(lowered.calls):
+                self._call([Op.PREPARE, slot + position], instr, lowered, call, ends)
+
+        self._by_variant(instr, found, ends, prepare)
+        for end in ends:
+            self.table.code[end] = len(self.table.code)
+        return max(sum(call.nanoseconds for call in each.calls) for each in found.calls.values())
+
     def _address(self, instr: Instr, word: int, place: OperandPlace) -> None:
         """Code that sets a word to the address of a place, or the word where that is constant."""
         table = self.table
         if place.kind == "scratch":
-            table.scratch_words.append((word, place.number))
+            table.scratch_words.append((word, self._scratch_start + place.number))
         elif place.kind == "immediate":
             number = np.asarray(immediate_operand(instr, getattr(instr, place.name))).reshape(1)
             table.numbers.append(number)
@@ -297,6 +420,16 @@ class TableBuilder:
             if each.is_constant
         )
 
+    def _is_always_in_range(self, instr: Instr) -> bool:
+        """Whether every operand lies within its tile, whatever the loops are at."""
+        for (low, high), each in self.limits_of(instr):
+            if not set(each.variables) <= self._trips.keys():
+                return False
+            least, greatest = each.bounds(self._trips)
+            if least < low or greatest > high:
+                return False
+        return True
+
     def limits_of(self, instr: Instr) -> Iterator[tuple[tuple[int, int], Affine]]:
         """Expressions in an instruction's operands, with what keeps these within their tiles."""
         for _, _, pattern in instr.operands():
@@ -343,6 +476,13 @@ def pattern_parts(
     if not is_hbm:
         first, last = reach(pattern.dims[:1])
         yield region.pitch, (-first, tile.partitions - 1 - last), pattern.partition
+
+
+def _elapsed(call: HostCall) -> float:
+    """Nanoseconds of a call that threads share where it is long enough."""
+    if _grain(call) >= call.parts:
+        return call.nanoseconds
+    return call.nanoseconds / (lanes() * SHARED_EFFICIENCY)
 
 
 def _grain(call: HostCall) -> int:

@@ -18,7 +18,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from glia.base.affine import Affine
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Pattern, Tile
 from glia.machine.byte_owners import ByteOwners
@@ -238,7 +237,7 @@ class _Reads:
             for _, (low, high), start in pattern_parts(pattern, region):
                 if not set(start.variables) <= self._trips.keys():
                     return False
-                least, greatest = range_of(start, self._trips)
+                least, greatest = start.bounds(self._trips)
                 if least < low or greatest > high:
                     return False
         return True
@@ -247,13 +246,6 @@ class _Reads:
 def _is_as_fast(instr: Instr, read: Pattern, source: Pattern) -> bool:
     """Whether reading the source takes no longer: products pack what they read, others do not."""
     return instr.runs_on == "tensor" or steps_alike(source, read)
-
-
-def range_of(expression: Affine, trips: Mapping[str, int]) -> tuple[int, int]:
-    """The least and the greatest value over loops of so many trips each."""
-    ends = [factor * (trips[variable] - 1) for variable, factor in expression.terms]
-    least = expression.constant + sum(min(0, end) for end in ends)
-    return least, expression.constant + sum(max(0, end) for end in ends)
 
 
 def read_before_written(program: Program) -> list[Tile]:

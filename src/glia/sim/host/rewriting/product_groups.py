@@ -18,7 +18,6 @@ from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Pattern, Tile
 from glia.machine.ir import Block, Loop, Program, Statement, with_blocks
 from glia.sim.host.packing import FLOAT_BYTES, host_block
-from glia.sim.host.rewriting.forwarding import range_of
 
 FIRST_CACHE_PART = 1 << 14  # bytes that a packed block of columns may take
 
@@ -105,7 +104,7 @@ class _Joining:
             return bool(condition)
         if not set(condition.variables) <= self._trips.keys():
             return False
-        least, greatest = range_of(condition, self._trips)
+        least, greatest = condition.bounds(self._trips)
         return least > 0 or greatest < 0
 
 

@@ -13,7 +13,7 @@ from glia.arch.instances import COMPILED_TARGETS
 from glia.base.affine import Affine
 from glia.base.dtype import BF16, F32, DType
 from glia.isa.instructions.dma import DmaCopy
-from glia.isa.instructions.tensor import NcTranspose
+from glia.isa.instructions.tensor import NcMatmul, NcTranspose
 from glia.isa.instructions.vector import Memset, TensorCopy, TensorTensor
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Pattern, Tile, whole_tile
@@ -68,11 +68,19 @@ class Draw:
                 name = f"i{self._loops}"
                 before = len(self._written)
                 inner = tuple(self._statements(4, (*variables, name)))
-                del self._written[before:]  # its places are of the loop
+                self._written[before:] = [
+                    self._of_iteration(each, name) for each in self._written[before:]
+                ]
                 found.append(Loop(name, 2, inner))
             else:
                 found.append(self._instruction(variables))
         return found
+
+    def _of_iteration(self, written: Pattern, variable: str) -> Pattern:
+        """What one iteration of a loop wrote."""
+        at = {variable: int(self._random.integers(2))}
+        start = written.offset.substitute(at), written.partition.substitute(at)
+        return replace(written, offset=start[0], partition=start[1])
 
     def _instruction(self, variables: tuple[str, ...]) -> Instr:
         kind = self._random.choice(
@@ -177,6 +185,85 @@ def test_the_law_finds_moves_that_reach_too_far(
     monkeypatch.setattr(forwarding._Reaching, method, lambda *_: None)
     with pytest.raises(AssertionError, match="seed"):
         check_law(range(5000, 5200), F32, "trn2")
+
+
+def test_what_a_later_iteration_overwrites_is_read_as_it_became(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A loop copies to columns 8 to 15 and 16 to 23, and fills the 8 columns before these."""
+    x, y = (Tile(name, Memory.HBM, F32, 1, ROWS * COLUMNS) for name in "xy")
+    tile, result = (Tile(name, Memory.SBUF, F32, ROWS, COLUMNS) for name in ("a", "b"))
+    columns = ((1, ROWS), (1, 8))
+    copied = Pattern(tile, F32, columns, Affine.of("i") * 8 + 8)
+    filled = replace(copied, offset=Affine.of("i") * 8)
+    kept = replace(copied, offset=Affine.of(8))
+    program = Program(
+        name="overwritten", target="trn2", tiles={each.name: each for each in (x, y, tile, result)},
+        inputs=(Binding("x", x, (ROWS, COLUMNS), F32),),
+        outputs=(Binding("y", y, (ROWS, COLUMNS), F32),), constants={},
+        addresses={"a": 0, "b": 256, "x": 0, "y": x.bytes},
+        body=(
+            Loop("i", 2, (
+                DmaCopy(dst=copied, src=Pattern(x, F32, ((COLUMNS, ROWS), (1, 8)))),
+                Memset(dst=filled, value=5.0),
+            )),
+            TensorTensor(
+                dst=replace(kept, tile=result), data1=kept, data2=kept, op="add"
+            ),
+            DmaCopy(dst=Pattern(y, F32, ((COLUMNS, ROWS), (1, 8))), src=replace(kept, tile=result)),
+        ),
+    )  # fmt: skip
+    inputs = {"x": np.ones((ROWS, COLUMNS), np.float32)}
+    assert set(HostProgram(program).run(inputs)["y"][:, :8].ravel()) == {10.0}
+    monkeypatch.setattr(forwarding, "are_apart", lambda *_: True)
+    assert set(HostProgram(program).run(inputs)["y"][:, :8].ravel()) == {2.0}
+
+
+@pytest.mark.parametrize("target", COMPILED_TARGETS)
+def test_what_a_loop_turned_is_read_where_it_was(target: str) -> None:
+    """Pieces that a loop transposes through PSUM, for products in a later loop over them."""
+    pieces, rows = 4, 32
+    x = Tile("x", Memory.HBM, F32, 1, pieces * rows * rows)
+    y = Tile("y", Memory.HBM, F32, 1, pieces * rows * rows)
+    data, turned = (Tile(name, Memory.SBUF, F32, rows, pieces * rows) for name in ("a", "b"))
+    held, total = (Tile(name, Memory.PSUM, F32, rows, rows) for name in ("p", "q"))
+    result = Tile("c", Memory.SBUF, F32, rows, rows)
+
+    def piece(tile: Tile, variable: str) -> Pattern:
+        return Pattern(tile, F32, ((1, rows), (1, rows)), Affine.of(variable) * rows)
+
+    def in_hbm(tile: Tile, variable: str) -> Pattern:
+        return Pattern(tile, F32, ((pieces * rows, rows), (1, rows)), Affine.of(variable) * rows)
+
+    whole = Pattern(x, F32, ((pieces * rows, rows), (1, pieces * rows)))
+    program = Program(
+        name="pieces", target=target,
+        tiles={each.name: each for each in (x, y, data, turned, held, total, result)},
+        inputs=(Binding("x", x, (rows, pieces * rows), F32),),
+        outputs=(Binding("y", y, (rows, pieces * rows), F32),), constants={},
+        addresses={"a": 0, "b": 512, "c": 1024, "p": 0, "q": 128, "x": 0, "y": x.bytes},
+        body=(
+            DmaCopy(dst=whole_tile(data), src=whole),
+            TensorTensor(dst=whole_tile(data), data1=whole_tile(data), data2=whole_tile(data),
+                         op="add"),
+            Loop("i", pieces, (
+                NcTranspose(dst=whole_tile(held), data=piece(data, "i")),
+                TensorCopy(dst=piece(turned, "i"), src=whole_tile(held)),
+            )),
+            Loop("j", pieces, (
+                NcMatmul(dst=whole_tile(total), stationary=piece(turned, "j"),
+                         moving=piece(data, "j"), accumulate=False),
+                TensorCopy(dst=whole_tile(result), src=whole_tile(total)),
+                DmaCopy(dst=in_hbm(y, "j"), src=whole_tile(result)),
+            )),
+        ),
+    )  # fmt: skip
+    values = np.random.default_rng(4).integers(-3, 4, (rows, pieces * rows)).astype(np.float32)
+    host = HostProgram(program)
+    is_move = target not in ("trn1", "trn1n", "inf2")  # there data decide what a transpose does
+    assert (("nc_transpose", IS_READ_THROUGH) in host.left_out) == is_move
+    wanted = [4 * values[:, at : at + rows] @ values[:, at : at + rows] for at in range(0, 128, 32)]
+    assert host.run({"x": values})["y"].tolist() == np.concatenate(wanted, 1).tolist()
 
 
 def test_a_source_whose_bytes_go_to_another_tile_is_not_read_later(

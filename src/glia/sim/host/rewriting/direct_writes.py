@@ -24,6 +24,7 @@ from glia.isa.operand import Memory, Pattern
 from glia.machine.instruction_rewriting import rewrite_at
 from glia.machine.ir import Block, Loop, Program, blocks
 from glia.sim.host.overlap import may_touch, tiles_meet
+from glia.sim.host.rewriting.byte_boxes import ByteBox
 from glia.sim.host.rewriting.element_moves import Move, MoveTracer, steps_alike, takes_arrays
 from glia.sim.host.rewriting.forwarding import MOST_ROUNDS, Forwarded, read_before_written
 
@@ -124,33 +125,6 @@ class _Accesses:
         if is_out and source.memory is not Memory.HBM:
             self.moves[number] = move
             self.moved[source.name] = None
-
-
-@dataclass(frozen=True)
-class _Box:
-    """Bytes of a tile on chip: from `low` to before `high` in rows `first` to `last`.
-
-    They are all of these or some. `terms` are loop variables that it moves with, and their factors.
-    """
-
-    terms: tuple[tuple[str, int], ...]
-    first: int
-    last: int
-    low: int
-    high: int
-    is_dense: bool
-
-    def may_meet(self, other: _Box) -> bool:
-        """Whether both may have a byte."""
-        if self.terms != other.terms:
-            return True
-        has_rows = self.first <= other.last and other.first <= self.last
-        return has_rows and self.low < other.high and other.low < self.high
-
-    def covers_rows(self, other: _Box) -> bool:
-        """Whether it has whole columns of all rows of the other."""
-        is_same = self.is_dense and self.terms == other.terms
-        return is_same and self.first <= other.first and other.last <= self.last
 
 
 class _Tile:
@@ -260,24 +234,10 @@ class _Tile:
                 if write.is_written and self._box(write, self._depth).may_meet(wanted):
                     yield other
 
-    def _box(self, access: _Access, shared: int) -> _Box:
+    def _box(self, access: _Access, shared: int) -> ByteBox:
         """The bytes of an access in all iterations of its loops inside of `shared` blocks."""
-        start, dims = self._tracer.flat(access.pattern)
-        free, all_dims = set(access.loops[shared:]), list(dims)
-        all_dims += [(step, self._found.trips[n]) for n, step in start.terms if n in free]
-        begin = start.constant + sum(step * (count - 1) for step, count in all_dims if step < 0)
-        steps = sorted((abs(step), count) for step, count in all_dims if step and count > 1)
-        rows = [(step, count) for step, count in steps if step % self._pitch == 0]
-        columns = [(step, count) for step, count in steps if step % self._pitch]
-        height, has_all_rows = _span(rows, self._pitch)
-        width, has_all_columns = _span(columns, access.pattern.dtype.bytes)
-        first, low = divmod(begin, self._pitch)
-        last, high = first + height // self._pitch - 1, low + width
-        if high > self._pitch:
-            last, low, high = last + (high - 1) // self._pitch, 0, self._pitch
-            has_all_columns = False
-        terms = tuple((n, step) for n, step in start.terms if n not in free)
-        return _Box(terms, first, last, low, high, has_all_rows and has_all_columns)
+        free = {name: self._found.trips[name] for name in access.loops[shared:] if name}
+        return ByteBox.of(access.pattern, self._pitch, self._tracer, free)
 
     # --- moving -------------------------------------------------------------------------------
 
@@ -361,15 +321,6 @@ def _shared_blocks(one: tuple[int, ...], other: tuple[int, ...]) -> int:
     while shared < most and one[shared] == other[shared]:
         shared += 1
     return shared
-
-
-def _span(dims: Sequence[tuple[int, int]], unit: int) -> tuple[int, bool]:
-    """The bytes from the first of dimensions of units to their last, and whether all are theirs."""
-    span, is_dense = unit, True
-    for step, count in dims:
-        is_dense &= step <= span
-        span += step * (count - 1)
-    return span, is_dense
 
 
 def _remaining(intervals: Sequence[tuple[int, int]], low: int, high: int) -> list[tuple[int, int]]:

@@ -9,7 +9,7 @@ by the inverse move one inside of what it reads has an image in what it writes.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -58,11 +58,15 @@ class ElementMoves:
 
 @dataclass(frozen=True, eq=False)
 class Move:
-    """A move at its place in a program."""
+    """A move at its place in a program, or all iterations of one in loops that have ended.
+
+    The elements begin where the patterns do; of an instruction's move they are the patterns'.
+    """
 
     elements: ElementMoves
     written: Pattern
     read: Pattern
+    is_of_loop: bool = False
 
     def inverse(self) -> Move | None:
         """The move from what this one writes to what it reads."""
@@ -158,6 +162,21 @@ class MoveTracer:
             self._tile_of_bytes(move.read.tile), pattern.dtype, tuple(image_dims), offset
         )
 
+    def over_loop(self, move: Move, variable: str, trips: int) -> Move | None:
+        """What all iterations of a loop move; None if several write to one place."""
+        (to, _), (source, _) = self.flat(move.written), self.flat(move.read)
+        step, from_step = to.coefficient(variable), source.coefficient(variable)
+        elements = ElementMoves.build(
+            move.elements.width,
+            (*move.elements.extents, trips),
+            (*move.elements.to_steps, abs(step)),
+            (*move.elements.from_steps, from_step if step > 0 else -from_step),
+        )
+        if elements is None:
+            return None
+        first = {variable: 0 if step > 0 else trips - 1}
+        return Move(elements, _pattern_at(move.written, first), _pattern_at(move.read, first), True)
+
     def _tile_of_bytes(self, tile: Tile) -> Tile:
         """A tile as plain bytes; in HBM it is that."""
         if tile.memory is Memory.HBM:
@@ -166,6 +185,15 @@ class MoveTracer:
             found = self._as_bytes[tile.name] = self.memories.as_bytes(tile)
             self.bases[found.name] = tile
         return self._as_bytes[tile.name]
+
+
+def _pattern_at(pattern: Pattern, values: Mapping[str, int]) -> Pattern:
+    """A pattern where loops are at these values."""
+    return replace(
+        pattern,
+        offset=pattern.offset.substitute(values),
+        partition=pattern.partition.substitute(values),
+    )
 
 
 def takes_arrays(instr: Instr) -> bool:

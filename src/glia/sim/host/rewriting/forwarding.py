@@ -6,7 +6,8 @@ meanwhile, reads of a copy become reads of what was copied, and a copy without r
 out. Results are the same bit by bit. In program order, which is the order that the host runs in:
 
 * A move reaches a read in its own block, or inside of one after it there, until something may
-  write to its source or to its destination.
+  write to its source or to its destination. After a loop all its iterations reach as one move, if
+  none disturbs another.
 * A tile goes if every read of it can read a source instead, and if no tile takes over its bytes
   without writing them first (which only shows in programs that are at fault).
 """
@@ -14,7 +15,7 @@ out. Results are the same bit by bit. In program order, which is the order that 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,6 +25,7 @@ from glia.machine.byte_owners import ByteOwners
 from glia.machine.instruction_rewriting import rewrite_at
 from glia.machine.ir import Block, Loop, Program, blocks, walk
 from glia.sim.host.overlap import may_touch, tiles_meet
+from glia.sim.host.rewriting.byte_boxes import ByteBox, are_apart
 from glia.sim.host.rewriting.element_moves import Move, MoveTracer, steps_alike, takes_arrays
 from glia.sim.host.table import pattern_parts
 
@@ -112,6 +114,10 @@ class _Reaching:
         for name in self._names(move):
             self._by_tile[name].pop(move, None)
 
+    def is_reaching(self, move: Move) -> bool:
+        """Whether a move still reaches."""
+        return move in self._by_tile.get(self._names(move)[0], ())
+
     def touch(self, tile: Tile) -> None:
         """A tile is accessed: others that have its bytes hold nothing any more."""
         tile = self._tracer.base_of(tile)
@@ -129,9 +135,11 @@ class _Reaching:
         name = written.tile.name
         for move in list(self._by_tile.get(name, ())):
             to, source = self._names(move)
-            is_changed = to == name and may_touch(written, move.written, self._program)
+            is_changed = to == name and (
+                move.is_of_loop or may_touch(written, move.written, self._program)
+            )
             if source == name:
-                is_whole = move.read.tile.name != name
+                is_whole = move.is_of_loop or move.read.tile.name != name
                 is_changed |= is_whole or may_touch(written, move.read, self._program)
             if is_changed:
                 self.forget(move)
@@ -157,8 +165,8 @@ class _Reads:
         self.moves_into: dict[int, str] = {}
         self.instructions: list[Instr] = []
 
-    def block(self, body: Block) -> None:
-        """Walk a block; what begins to reach in it ends to reach with it."""
+    def block(self, body: Block) -> list[Move]:
+        """Walk a block; the moves of it that reach its end, where all of them end to reach."""
         begun: list[Move] = []
         for statement in body:
             if isinstance(statement, Instr):
@@ -171,10 +179,34 @@ class _Reads:
                     self._reaching.forget_tile(pattern.tile.name)
             if isinstance(statement, Loop):
                 self._trips[statement.variable] = statement.trips
+                moves = self.block(statement.body)
+                for move in self._moves_of_loop(statement, moves):
+                    self._reaching.add(move)
+                    begun.append(move)
+                continue
             for inner in blocks(statement):
                 self.block(inner)
+        reaching = [move for move in begun if self._reaching.is_reaching(move)]
         for move in begun:
             self._reaching.forget(move)
+        return reaching
+
+    def _moves_of_loop(self, loop: Loop, moves: Sequence[Move]) -> Iterator[Move]:
+        """All iterations of moves that reach the end of a loop's body, where they stay so long."""
+        if not moves or loop.trips < 1:
+            return
+        found = _LoopAccesses(self._tracer, loop)
+        for move in moves:
+            whole = self._tracer.over_loop(move, loop.variable, loop.trips)
+            tiles = move.written.tile, self._tracer.base_of(move.read.tile)
+            is_disturbed = any(
+                self._share_bytes(other, tile)
+                for other in found.tiles.values()
+                for tile in tiles
+                if other.name not in (tiles[0].name, tiles[1].name)
+            )
+            if whole is not None and not is_disturbed and found.stay(*tiles):
+                yield whole
 
     def _instruction(self, instr: Instr, begun: list[Move]) -> None:
         position = len(self.instructions)
@@ -214,8 +246,17 @@ class _Reads:
                 is_apart = not any(
                     self._share_bytes(p.tile, base) for p in instr.written_patterns()
                 )
-                return source if is_apart and _is_as_fast(instr, read, source) else None
+                return source if is_apart and self._is_as_fast(instr, read, source) else None
         return None
+
+    def _is_as_fast(self, instr: Instr, read: Pattern, source: Pattern) -> bool:
+        """Whether reading the source takes no longer.
+
+        Products pack what they read, and moves transpose it in registers.
+        """
+        if instr.runs_on == "tensor" or steps_alike(source, read):
+            return True
+        return self._tracer.move_of(instr) is not None
 
     def _move(self, instr: Instr) -> Move | None:
         """The move that an instruction is, if it is one into a tile on chip."""
@@ -243,9 +284,40 @@ class _Reads:
         return True
 
 
-def _is_as_fast(instr: Instr, read: Pattern, source: Pattern) -> bool:
-    """Whether reading the source takes no longer: products pack what they read, others do not."""
-    return instr.runs_on == "tensor" or steps_alike(source, read)
+class _LoopAccesses:
+    """What a loop accesses: tiles by name, and the boxes of what it writes on chip."""
+
+    def __init__(self, tracer: MoveTracer, loop: Loop) -> None:
+        self._tracer, self._loop = tracer, loop
+        self.tiles: dict[str, Tile] = {}
+        self._written: defaultdict[str, list[ByteBox]] = defaultdict(list)
+        self._block(loop.body, {})
+
+    def _block(self, body: Block, free: dict[str, int]) -> None:
+        for statement in body:
+            if isinstance(statement, Loop):
+                self._block(statement.body, {**free, statement.variable: statement.trips})
+            elif not isinstance(statement, Instr):
+                for inner in blocks(statement):
+                    self._block(inner, free)
+            else:
+                self._instruction(statement, free)
+
+    def _instruction(self, instr: Instr, free: Mapping[str, int]) -> None:
+        for name, _, pattern in instr.operands():
+            tile = self._tracer.base_of(pattern.tile)
+            self.tiles[tile.name] = tile
+            if instr.access(name) == "reads":
+                continue
+            boxes = self._written[tile.name]
+            if tile.memory is not Memory.HBM:
+                pitch = self._tracer.memories.region(tile).pitch
+                boxes.append(ByteBox.of(pattern, pitch, self._tracer, free))
+
+    def stay(self, written: Tile, read: Tile) -> bool:
+        """Whether no iteration changes what another one's moves wrote or read."""
+        boxes = self._written.get(written.name, [])
+        return read.name not in self._written and are_apart(boxes, self._loop.variable)
 
 
 def read_before_written(program: Program) -> list[Tile]:

@@ -368,13 +368,6 @@ def test_the_instructions_that_compiled_models_are_made_of_have_machine_code() -
     assert model.host_report.native_share == 1
 
 
-def test_several_cores_are_reported_as_run_by_the_reference() -> None:
-    program = machine_programs.matmul(8, 8, 8)
-    report = host_report([program, program])
-    assert report.native_share == 0
-    assert "several cores" in str(report)
-
-
 def _stored_at(offset: Affine, *before: Any) -> Program:
     x = Tile("x", Memory.HBM, F32, 1, 64)
     t = Tile("t", Memory.SBUF, F32, 128, 8)

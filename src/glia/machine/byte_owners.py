@@ -50,3 +50,15 @@ class ByteOwners:
         self.sole_owners.difference_update(previous)
         self.sole_owners.add(name)
         return previous, evicted
+
+    def is_owner(self, start: int, end: int, name: str) -> bool:
+        """Whether a tile owns all of some bytes."""
+        at = max(bisect_right(self._starts, start) - 1, 0)
+        while start < end:
+            if at == len(self._parts):
+                return False
+            first, last, owner = self._parts[at]
+            if owner != name or not first <= start < last:
+                return False
+            start, at = last, at + 1
+        return True

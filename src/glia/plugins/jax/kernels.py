@@ -86,9 +86,13 @@ class TracedKernel:
 
     @functools.cached_property
     def model(self) -> Model:
-        """The programs with semaphores, loaded on the simulated device."""
+        """The programs with semaphores, loaded on the simulated device.
+
+        Several cores run by the reference executor, which finds races between them.
+        """
         programs: tuple[Program, ...] = self.traced.programs
-        return load(Neff(tuple(insert_semaphores(program) for program in programs)))
+        neff = Neff(tuple(insert_semaphores(program) for program in programs))
+        return load(neff, device="reference" if len(programs) > 1 else "host")
 
     def run(self, *arrays: Any) -> tuple[np.ndarray, ...]:
         """The results, computed on the simulated device."""

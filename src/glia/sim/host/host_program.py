@@ -41,6 +41,7 @@ from glia.sim.memory import DeviceMemory, Environment
 from glia.sim.notifications import Notifications
 from glia.sim.order.concurrent import run_programs
 from glia.sim.policy import MalformedProgram, Policy
+from glia.sim.ranks.errors import RankMissing, RanksDisagree
 from glia.sim.ranks.meeting import Meeting
 from glia.sim.ranks.rank_threads import run_ranks, run_together
 from glia.sim.run import Executor, Step, one_blas_thread
@@ -57,6 +58,7 @@ IS_WRITTEN_THERE = "what it copied is written there at once"
 IS_JOINED = "it is part of a longer product"
 SMALL_BYTES = 1 << 16  # of a tensor that is copied rather than looked at elsewhere in each run
 MOST_COUNTED = 1 << 62  # iterations
+_Why = tuple[str, str]  # mnemonic and reason
 _LOOP = Library(steps, steps.NAMES, steps.ARRAYS)
 
 
@@ -89,21 +91,26 @@ class HostReport:
 def run_on_host(
     programs: Sequence[Program], inputs: Arrays, notifications: Notifications | None = None
 ) -> dict[str, Array]:
-    """Run one program as machine code; several (one for each core) by the reference executor.
+    """Run the program of each core of a logical core as machine code.
 
-    It also runs where the host is not supported, with a HostUnsupported warning. Raises the errors
-    of `glia.sim.run.run` and `run_cores`.
+    The reference executor runs where the host is not supported, with a HostUnsupported warning.
+    Raises the errors of `glia.sim.run.run`, and of `run_cores` where cores do not meet.
     """
-    host = supported_program(programs)
-    if host is None:
+    if why := why_unsupported():
+        warn_unsupported(why)
         return run_programs(programs, inputs, notifications)
-    return host.run(inputs, notifications)
+    if len(programs) == 1:
+        return host_program(programs[0]).run(inputs, notifications)
+    try:
+        return _host_cores(programs).run(inputs, notifications)
+    except (RankMissing, RanksDisagree):  # which the reference says of cores
+        return run_programs(programs, inputs, notifications)
 
 
 def supported_program(programs: Sequence[Program]) -> HostProgram | None:
-    """The program made ready for the host; None where the reference executor runs it.
+    """The one program made ready for the host; None for several cores and where that runs none.
 
-    That is for several cores, and with a HostUnsupported warning on hosts that are not supported.
+    Then `run_on_host` knows what to do, here with a HostUnsupported warning.
     """
     if len(programs) != 1:
         return None
@@ -145,14 +152,17 @@ def run_ranks_on_host(
 
 def host_report(programs: Sequence[Program]) -> HostReport:
     """How the host executor runs these programs."""
-    why = why_unsupported()
-    if len(programs) != 1:
-        why = "several cores run by the reference executor"
-    if why:
+    if why := why_unsupported():
         counts = Counter(i.mnemonic() for each in programs for i in each.instructions())
         return HostReport({}, {(name, why): count for name, count in counts.items()})
-    host = host_program(programs[0])
-    return HostReport(dict(host.table.native), dict(host.table.reasons), host.left_out)
+    one = len(programs) == 1
+    cores = [host_program(programs[0])] if one else _host_cores(programs).cores
+    native, reasons, left_out = Counter[str](), Counter[_Why](), Counter[_Why]()
+    for each in cores:
+        native.update(each.table.native)
+        reasons.update(each.table.reasons)
+        left_out.update(each.left_out)
+    return HostReport(native, reasons, left_out)
 
 
 def host_program(program: Program) -> HostProgram:
@@ -161,6 +171,15 @@ def host_program(program: Program) -> HostProgram:
     if found is None:
         found = HostProgram(program)
         program.cache.put(found)
+    return found
+
+
+def _host_cores(programs: Sequence[Program]) -> HostCores:
+    """The programs of a logical core made ready for the host, kept with the first."""
+    found = programs[0].cache.get(HostCores)
+    if found is None or [core.program for core in found.cores] != [*programs]:
+        found = HostCores(programs)
+        programs[0].cache.put(found)
     return found
 
 
@@ -175,18 +194,29 @@ class _RankPrograms:
 class HostProgram:
     """One program with its memories, table and machine code; runs follow each other."""
 
-    def __init__(self, program: Program, policy: Policy | None = None, *, rank: int = 0) -> None:
-        """`policy` is of a program whose tensors all stay in its own memory, as it says."""
+    def __init__(
+        self,
+        program: Program,
+        policy: Policy | None = None,
+        *,
+        rank: int = 0,
+        core: int = 0,
+        memory: DeviceMemory | None = None,
+    ) -> None:
+        """`policy` is of a program whose tensors all stay in its own memory, as it says.
+
+        `memory` is the HBM that the cores of a logical core share.
+        """
         self.program = program
         self._lock = ForkSafeLock()
         arch = get_target(program.target).arch
         require_sound(program, arch)
-        memory = DeviceMemory([program], policy or Policy(poison=None))
+        memory = memory or DeviceMemory([program], policy or Policy(poison=None))
         self.executor = Executor(
             program, arch=arch, policy=policy or Policy(), hbm=memory, core=rank
         )
-        self.executor.indices["ranks"] = rank
-        self.left_out: Mapping[tuple[str, str], int] = {}  # (mnemonic, why)
+        self.executor.indices = {"ranks": rank, "cores": core}
+        self.left_out: Mapping[_Why, int] = {}
         rewritten, bases = program, None
         if policy is None:
             tracer = MoveTracer(arch, self.executor.memories)
@@ -270,22 +300,33 @@ class HostProgram:
         An output that is an input's tensor may have its address; others overlap nothing. What the
         program does not write of an output stays as it is. Nothing is checked.
         """
-        policy = policy or Policy()
+        with self._lock:
+            self.prepare(inputs, outputs)
+            self.execute(notifications, policy or Policy())
+            self.finish(outputs)
+
+    def prepare(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
+        """Let a run find the tensors at these addresses."""
+        self._places.copy_before_run(inputs, outputs)
+        if not self._is_all_native:
+            self._move_views(inputs, outputs)
+        for number, is_output, index in self._placed:
+            self._bases[number] = outputs[index] if is_output else inputs[index]
+
+    def execute(self, notifications: Notifications | None, policy: Policy) -> None:
+        """Run once on what is prepared."""
         limits = RunLimits(policy)
         limits.spend(self._fewest_executions)
-        with self._lock:
-            self.executor.states.reset()
-            self._places.copy_before_run(inputs, outputs)
-            if not self._is_all_native:
-                self._move_views(inputs, outputs)
-            for number, is_output, index in self._placed:
-                self._bases[number] = outputs[index] if is_output else inputs[index]
-            self._begin(policy)
-            if self._is_all_native:
-                self._execute_with_threads(limits)
-            else:
-                self._execute_partly_in_python(limits, policy, notifications)
-            self._places.copy_after_run(outputs)
+        self.executor.states.reset()
+        self._begin(policy)
+        if self._is_all_native:
+            self._execute_with_threads(limits)
+        else:
+            self._execute_partly_in_python(limits, policy, notifications)
+
+    def finish(self, outputs: Sequence[int]) -> None:
+        """Let the addresses have the outputs of the run."""
+        self._places.copy_after_run(outputs)
 
     def _move_views(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
         """Let what Python executes see tensors where this run has them."""
@@ -371,6 +412,62 @@ class HostProgram:
         if register is not None and register in environment and register in numbers:
             record["variables"][numbers[register]] = environment[register]
             record["known"][numbers[register]] = 1
+
+
+class HostCores:
+    """The programs of a logical core: a thread for each, which meet where instructions do.
+
+    Each runs in program order. A race between cores is not found, as none between engines is.
+    """
+
+    def __init__(self, programs: Sequence[Program]) -> None:
+        memory = DeviceMemory(programs, Policy(poison=None))
+        self.cores = [
+            HostProgram(each, core=number, memory=memory) for number, each in enumerate(programs)
+        ]
+        self._targets: list[list[int]] = []  # of each core's outputs: which array they are
+        places: dict[tuple[str, int], int] = {}
+        outputs: list[Binding] = []
+        is_cleared: list[bool] = []
+        for core in self.cores:
+            addresses, numbers = core.program.addresses, []
+            for number, binding in enumerate(core.program.outputs):
+                place = binding.name, addresses.get(binding.tile.name, 0)
+                if place not in places:
+                    places[place] = len(outputs)
+                    outputs.append(binding)
+                    is_cleared.append(core.cleared_outputs[number])
+                numbers.append(places[place])
+            self._targets.append(numbers)
+        self._names, self._lock = [b.name for b in outputs], ForkSafeLock()
+        self._results = ResultMemory(outputs, is_cleared)
+
+    def run(self, inputs: Arrays, notifications: Notifications | None = None) -> dict[str, Array]:
+        """Run once on named inputs; the outputs of all cores by name. Other threads wait.
+
+        Of two outputs of one name that are different tensors it is the first core's.
+        """
+        given = [
+            [checked_input(binding, inputs) for binding in core.program.inputs]
+            for core in self.cores
+        ]
+        arrays = self._results.arrays()
+        targets = [[address_of(arrays[n]) for n in numbers] for numbers in self._targets]
+        meeting = Meeting(len(self.cores))
+        reported = [Notifications() for _ in self.cores]
+
+        def run(number: int) -> dict[str, Array]:
+            self.cores[number].execute(reported[number], Policy())
+            return {}
+
+        with self._lock:
+            for core, own, outputs in zip(self.cores, given, targets, strict=True):
+                core.executor.exchange = meeting.exchange
+                core.prepare(list(map(address_of, own)), outputs)
+            run_together(meeting, run, reported, notifications)
+            for core, outputs in zip(self.cores, targets, strict=True):
+                core.finish(outputs)
+        return dict(reversed([*zip(self._names, arrays, strict=True)]))
 
 
 def checked_input(binding: Binding, inputs: Arrays) -> Array:

@@ -25,8 +25,15 @@ from glia.machine.instruction_rewriting import rewrite_at
 from glia.machine.ir import Block, Loop, Program, blocks
 from glia.sim.host.overlap import may_touch, tiles_meet
 from glia.sim.host.rewriting.byte_boxes import ByteBox
-from glia.sim.host.rewriting.element_moves import Move, MoveTracer, steps_alike, takes_arrays
-from glia.sim.host.rewriting.forwarding import MOST_ROUNDS, Forwarded, read_before_written
+from glia.sim.host.rewriting.element_moves import (
+    Move,
+    MoveTracer,
+    meets_cores,
+    steps_alike,
+    takes_arrays,
+)
+from glia.sim.host.rewriting.exposed_tiles import exposed_tiles
+from glia.sim.host.rewriting.forwarding import MOST_ROUNDS, Forwarded
 
 MOST_LOOKED_AT = 256  # accesses, for one read or one life: what has more stays as it is
 
@@ -34,12 +41,12 @@ MOST_LOOKED_AT = 256  # accesses, for one read or one life: what has more stays 
 def with_direct_writes(program: Program, tracer: MoveTracer) -> Forwarded:
     """The program for the host: what a copy takes out of a tile is written there at once."""
     left_out: Counter[str] = Counter()
-    fragile = read_before_written(program)
+    exposed = exposed_tiles(program, tracer)
     for _ in range(MOST_ROUNDS):
         found = _Accesses.of(program, tracer)
         change: dict[int, Instr | None] = {}
         for name in found.moved:
-            if not any(tiles_meet(program.tiles[name], other, program) for other in fragile):
+            if not any(tiles_meet(program.tiles[name], other, program) for other in exposed):
                 _Tile(found, program, name).move_lives(change)
         if not change:
             break
@@ -113,9 +120,9 @@ class _Accesses:
         for name, _, pattern in instr.operands():
             access = _Access(number, path, loops, instr, name, pattern)
             tile = self.tracer.base_of(pattern.tile)
-            if tile.memory is Memory.HBM:
+            if tile.memory is Memory.HBM or meets_cores(instr):
                 self.in_hbm.append(access)
-            else:
+            if tile.memory is not Memory.HBM:
                 self.on_chip[tile.name].append(access)
         move = self.tracer.move_of(instr)
         if move is None or move.written.memory is not Memory.HBM:
@@ -301,7 +308,7 @@ class _Tile:
             is_late_read = other.number > copied.number and not other.is_written
             if other.number == copied.number or is_own_read or is_late_read:
                 continue
-            if may_touch(written, other.pattern, self._program):
+            if meets_cores(other.instr) or may_touch(written, other.pattern, self._program):
                 return False
         return True
 

@@ -18,6 +18,7 @@ from glia.arch import Arch
 from glia.base.affine import Affine
 from glia.isa.kit import Instr, is_register
 from glia.isa.operand import Dims, Memory, Pattern, Tile
+from glia.isa.rendezvous import CrossCoreInstr
 from glia.sim.host.instruction_classes import Operands, class_key, traced_writes
 from glia.sim.host.loop_nest import build_nest
 from glia.sim.host.traced import HeldArray, NotTraceable, Shape, recorded_decisions
@@ -199,6 +200,11 @@ def _pattern_at(pattern: Pattern, values: Mapping[str, int]) -> Pattern:
 def takes_arrays(instr: Instr) -> bool:
     """Whether operands arrive as arrays that only their patterns decide."""
     return instr.arrives not in ("memory", "participants") and not instr.index_checks()
+
+
+def meets_cores(instr: Instr) -> bool:
+    """Whether what another core wrote to HBM may be there from now on."""
+    return isinstance(instr, CrossCoreInstr) and instr.among == "cores"
 
 
 def steps_alike(one: Pattern, other: Pattern) -> bool:

@@ -26,7 +26,14 @@ from glia.machine.instruction_rewriting import rewrite_at
 from glia.machine.ir import Block, Loop, Program, blocks, walk
 from glia.sim.host.overlap import may_touch, tiles_meet
 from glia.sim.host.rewriting.byte_boxes import ByteBox, are_apart
-from glia.sim.host.rewriting.element_moves import Move, MoveTracer, steps_alike, takes_arrays
+from glia.sim.host.rewriting.element_moves import (
+    Move,
+    MoveTracer,
+    meets_cores,
+    steps_alike,
+    takes_arrays,
+)
+from glia.sim.host.rewriting.exposed_tiles import exposed_tiles
 from glia.sim.host.table import pattern_parts
 
 MOST_ROUNDS = 8  # a copy of a copy is found in the round after that of the first
@@ -56,7 +63,7 @@ class _Forwarding:
 
     def __init__(self, program: Program, tracer: MoveTracer) -> None:
         self.tracer = tracer
-        self._fragile = read_before_written(program)
+        self._exposed = exposed_tiles(program, tracer)
 
     def rewritten(self, program: Program, left_out: Counter[str]) -> tuple[Program, bool]:
         """The program with one more link of each chain of copies gone, and whether it was the last.
@@ -85,7 +92,7 @@ class _Forwarding:
     def _may_go(self, name: str, program: Program) -> bool:
         """Whether no tile is read that may show the bytes of this one."""
         tile = program.tiles[name]
-        return not any(tiles_meet(tile, other, program) for other in self._fragile)
+        return not any(tiles_meet(tile, other, program) for other in self._exposed)
 
 
 class _Reaching:
@@ -144,6 +151,13 @@ class _Reaching:
             if is_changed:
                 self.forget(move)
 
+    def forget_all_in_hbm(self) -> None:
+        """Another core may have written to any source in HBM."""
+        for moves in list(self._by_tile.values()):
+            for move in list(moves):
+                if self._tracer.base_of(move.read.tile).memory is Memory.HBM:
+                    self.forget(move)
+
     def forget_tile(self, name: str) -> None:
         """No move from or to a tile reaches further."""
         for move in list(self._by_tile.get(name, ())):
@@ -177,6 +191,8 @@ class _Reads:
                     self._reaching.touch(pattern.tile)
                 for pattern in instr.written_patterns():
                     self._reaching.forget_tile(pattern.tile.name)
+                if meets_cores(instr):
+                    self._reaching.forget_all_in_hbm()
             if isinstance(statement, Loop):
                 self._trips[statement.variable] = statement.trips
                 moves = self.block(statement.body)
@@ -193,7 +209,7 @@ class _Reads:
 
     def _moves_of_loop(self, loop: Loop, moves: Sequence[Move]) -> Iterator[Move]:
         """All iterations of moves that reach the end of a loop's body, where they stay so long."""
-        if not moves or loop.trips < 1:
+        if not moves or loop.trips < 1 or any(map(meets_cores, walk(loop.body))):
             return
         found = _LoopAccesses(self._tracer, loop)
         for move in moves:
@@ -229,6 +245,8 @@ class _Reads:
                 self.changes.setdefault(position, {})[name] = (tile.name, source)
         for pattern in instr.written_patterns():
             self._reaching.write(pattern)
+        if meets_cores(instr):
+            self._reaching.forget_all_in_hbm()
         move = self._move(instr)
         if move is not None:
             self.moves_into[position] = move.written.tile.name
@@ -318,17 +336,3 @@ class _LoopAccesses:
         """Whether no iteration changes what another one's moves wrote or read."""
         boxes = self._written.get(written.name, [])
         return read.name not in self._written and are_apart(boxes, self._loop.variable)
-
-
-def read_before_written(program: Program) -> list[Tile]:
-    """Tiles on chip that an instruction reads before any writes them: they show what was there."""
-    seen: set[str] = set()
-    found = []
-    for instr in walk(program.body):
-        touched = [each for each in instr.operands() if each[2].memory is not Memory.HBM]
-        for name, _, pattern in touched:
-            is_begun = instr.access(name) == "writes" or name in instr.read_when
-            if pattern.tile.name not in seen and not is_begun and not instr.may_be_fresh(name):
-                found.append(pattern.tile)
-        seen.update(pattern.tile.name for _, _, pattern in touched)
-    return found

@@ -18,6 +18,7 @@ from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Pattern, Tile
 from glia.machine.ir import Block, Loop, Program, Statement, with_blocks
 from glia.sim.host.packing import FLOAT_BYTES, host_block
+from glia.sim.host.rewriting.element_moves import meets_cores
 
 FIRST_CACHE_PART = 1 << 14  # bytes that a packed block of columns may take
 
@@ -85,6 +86,8 @@ class _Joining:
         """End the groups whose sum an instruction touches, or whose operands it may change."""
         touched = set(map(self._base, instr.patterns()))
         written = set(map(self._base, instr.written_patterns()))
+        if meets_cores(instr):
+            groups.clear()
         for destination, place in list(groups.items()):
             product = result[place]
             assert isinstance(product, NcMatmul)

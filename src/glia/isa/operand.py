@@ -171,8 +171,14 @@ def regrouped(dims: Dims, shape: tuple[int, ...]) -> Dims | None:
 
 def reach(dims: Iterable[tuple[int, int]]) -> tuple[int, int]:
     """The least and greatest index that dimensions of (step, count) reach from 0."""
-    reaches = [step * (count - 1) for step, count in dims]
-    return sum(min(0, end) for end in reaches), sum(max(0, end) for end in reaches)
+    least = greatest = 0
+    for step, count in dims:
+        end = step * (count - 1)
+        if end < 0:
+            least += end
+        else:
+            greatest += end
+    return least, greatest
 
 
 @frozen_value

@@ -28,6 +28,7 @@ from glia.sim.host.packing import LINE_BYTES
 from glia.sim.host.pool import host_pool
 from glia.sim.host.rewriting.direct_writes import with_direct_writes
 from glia.sim.host.rewriting.element_moves import MoveTracer
+from glia.sim.host.rewriting.exposed_tiles import exposed_tiles
 from glia.sim.host.rewriting.forwarding import without_copies
 from glia.sim.host.rewriting.product_groups import with_joined_products
 from glia.sim.host.soundness import require_sound
@@ -220,8 +221,9 @@ class HostProgram:
         rewritten, bases = program, None
         if policy is None:
             tracer = MoveTracer(arch, self.executor.memories)
-            forwarded = without_copies(program, tracer)
-            direct = with_direct_writes(forwarded.program, tracer)
+            exposed = exposed_tiles(program)
+            forwarded = without_copies(program, tracer, exposed)
+            direct = with_direct_writes(forwarded.program, tracer, exposed)
             bases = tracer.bases
             rewritten, joined = with_joined_products(direct.program, bases)
             self.left_out = {

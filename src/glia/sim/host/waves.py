@@ -121,19 +121,17 @@ class WavePlanner:
 
     def _conflict(self, some: Sequence[_Access], others: Sequence[_Access]) -> bool:
         """Whether one may write what the other accesses."""
-        return any(
-            (one.is_written or other.is_written)
-            and one.memory is other.memory
-            and one.low < other.high
-            and other.low < one.high
-            and (
-                one.pattern is None
-                or other.pattern is None
-                or may_touch(one.pattern, other.pattern, self._program)
-            )
-            for one in some
-            for other in others
-        )
+        for one in some:
+            for other in others:
+                if one.low >= other.high or other.low >= one.high:
+                    continue
+                if one.memory is not other.memory or not (one.is_written or other.is_written):
+                    continue
+                if one.pattern is None or other.pattern is None:
+                    return True
+                if may_touch(one.pattern, other.pattern, self._program):
+                    return True
+        return False
 
 
 @dataclass(frozen=True)

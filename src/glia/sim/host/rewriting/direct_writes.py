@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from glia.isa.kit import Instr
-from glia.isa.operand import Memory, Pattern
+from glia.isa.operand import Memory, Pattern, Tile
 from glia.machine.instruction_rewriting import rewrite_at
 from glia.machine.ir import Block, Loop, Program, blocks
 from glia.sim.host.overlap import may_touch, tiles_meet
@@ -32,16 +32,17 @@ from glia.sim.host.rewriting.element_moves import (
     steps_alike,
     takes_arrays,
 )
-from glia.sim.host.rewriting.exposed_tiles import exposed_tiles
 from glia.sim.host.rewriting.forwarding import MOST_ROUNDS, Forwarded
 
 MOST_LOOKED_AT = 256  # accesses, for one read or one life: what has more stays as it is
 
 
-def with_direct_writes(program: Program, tracer: MoveTracer) -> Forwarded:
-    """The program for the host: what a copy takes out of a tile is written there at once."""
+def with_direct_writes(program: Program, tracer: MoveTracer, exposed: Sequence[Tile]) -> Forwarded:
+    """The program for the host: what a copy takes out of a tile is written there at once.
+
+    `exposed` are its `exposed_tiles`, or those of the program that `without_copies` made it of.
+    """
     left_out: Counter[str] = Counter()
-    exposed = exposed_tiles(program, tracer)
     for _ in range(MOST_ROUNDS):
         found = _Accesses.of(program, tracer)
         change: dict[int, Instr | None] = {}

@@ -11,14 +11,13 @@ from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Pattern, Tile, reach
 from glia.machine.byte_owners import ByteOwners
 from glia.machine.ir import Block, Loop, Program, blocks, walk
-from glia.sim.host.rewriting.element_moves import MoveTracer
 
 BEHIND_ALL = 1 << 40  # bytes, more than any memory on chip has
 
 
-def exposed_tiles(program: Program, tracer: MoveTracer) -> list[Tile]:
+def exposed_tiles(program: Program) -> list[Tile]:
     """The tiles that are read, perhaps, where not all their bytes are of their own last writes."""
-    found = _Ownership(program, tracer)
+    found = _Ownership(program)
     found.block(program.body)
     return list(found.exposed.values())
 
@@ -26,8 +25,8 @@ def exposed_tiles(program: Program, tracer: MoveTracer) -> list[Tile]:
 class _Ownership:
     """One walk in program order: which tile each byte of a partition was last written through."""
 
-    def __init__(self, program: Program, tracer: MoveTracer) -> None:
-        self._program, self._tracer = program, tracer
+    def __init__(self, program: Program) -> None:
+        self._program = program
         self._owners = {memory: ByteOwners() for memory in Memory}
         self._unplaced: dict[str, int] = {}  # where tiles without an address are, apart from all
         self._trips: dict[str, int] = {}
@@ -50,7 +49,6 @@ class _Ownership:
     def _instruction(self, instr: Instr, variable: str) -> None:
         """`variable` is of a loop in a later iteration, "" where none need be in one."""
         operands = [each for each in instr.operands() if each[2].memory is not Memory.HBM]
-        operands += [each for each in instr.operands() if each[2].tile.name in self._tracer.bases]
         for name, _, pattern in operands:
             if self._is_read(instr, name, variable):
                 self._read(pattern)
@@ -61,12 +59,12 @@ class _Ownership:
 
     def _place(self, pattern: Pattern) -> tuple[Tile, int, int]:
         """A pattern's tile, and from where to where in a partition its bytes lie, gaps included."""
-        tile = self._tracer.base_of(pattern.tile)
+        tile = pattern.tile
         address = self._program.addresses.get(tile.name, self._unplaced.get(tile.name))
         if address is None:
             address = self._unplaced[tile.name] = BEHIND_ALL + len(self._unplaced) * BEHIND_ALL
         variables = pattern.offset.variables
-        if tile is not pattern.tile or not set(variables) <= self._trips.keys():
+        if not set(variables) <= self._trips.keys():
             return tile, address, address + tile.bytes_per_partition
         width = pattern.dtype.bytes
         low, high = reach(pattern.dims[1:])

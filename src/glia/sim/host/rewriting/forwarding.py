@@ -33,7 +33,6 @@ from glia.sim.host.rewriting.element_moves import (
     steps_alike,
     takes_arrays,
 )
-from glia.sim.host.rewriting.exposed_tiles import exposed_tiles
 from glia.sim.host.table import pattern_parts
 
 MOST_ROUNDS = 8  # a copy of a copy is found in the round after that of the first
@@ -47,10 +46,13 @@ class Forwarded:
     left_out: Mapping[str, int] = field(default_factory=dict)
 
 
-def without_copies(program: Program, tracer: MoveTracer) -> Forwarded:
-    """The program for the host: reads of copies are reads of their sources."""
+def without_copies(program: Program, tracer: MoveTracer, exposed: Sequence[Tile]) -> Forwarded:
+    """The program for the host: reads of copies are reads of their sources.
+
+    `exposed` are the program's `exposed_tiles`.
+    """
     left_out: Counter[str] = Counter()
-    forwarding = _Forwarding(program, tracer)
+    forwarding = _Forwarding(tracer, exposed)
     for _ in range(MOST_ROUNDS):
         program, is_done = forwarding.rewritten(program, left_out)
         if is_done:
@@ -61,9 +63,8 @@ def without_copies(program: Program, tracer: MoveTracer) -> Forwarded:
 class _Forwarding:
     """What is the same in all rounds over a program."""
 
-    def __init__(self, program: Program, tracer: MoveTracer) -> None:
-        self.tracer = tracer
-        self._exposed = exposed_tiles(program, tracer)
+    def __init__(self, tracer: MoveTracer, exposed: Sequence[Tile]) -> None:
+        self.tracer, self._exposed = tracer, exposed
 
     def rewritten(self, program: Program, left_out: Counter[str]) -> tuple[Program, bool]:
         """The program with one more link of each chain of copies gone, and whether it was the last.

@@ -1,12 +1,13 @@
 """How fast the host executor runs models, beside XLA:CPU and PyTorch, and where its time goes.
 
     python benchmarks/host.py [ROW ...] [--all] [--profile] [--cores N] [--target T] [--reference]
+        [--compiled]
 
 Without names, the rows that take seconds; `--all` adds the others. Everything of a row runs in this
 process, interleaved, on the same cores, and the medians are compared: a ratio of 2 is twice as fast
 as the other. GFLOP/s count products and convolutions; beside them stands what part that is of what
-one core reaches here in NumPy's matrix product. Compiled models are kept where
-NEURON_COMPILE_CACHE_URL says.
+NumPy's matrix product reaches here. GB/s count arguments and results, each once. Compiled models
+are kept where NEURON_COMPILE_CACHE_URL says.
 """
 
 from __future__ import annotations
@@ -25,9 +26,15 @@ from typing import Any
 from unittest import mock
 
 RUNS, SECONDS = 15, 20.0  # of each candidate: so many, or until they took so long together
+FLOAT32_BYTES = 4
 PAUSE_SECONDS = 0.01  # before a run: threads of the candidate before look for work for a while
-HEADINGS = ("row", "host ms", "XLA:CPU ms", "PyTorch ms", "of the better", "GFLOP/s", "of peak")
+HEADINGS = (
+    "row", "host ms", "XLA:CPU ms", "PyTorch ms", "torch.compile ms", "of the best", "GFLOP/s",
+    "of peak", "GB/s",
+)  # fmt: skip
+OTHERS = ("xla", "torch", "torch.compile")
 MOST_APART = 1e-3  # relative distance of PyTorch's results from XLA's: it computes the same
+MOST_APART_NARROW = 1e-2  # of results in bfloat16
 Array = Any
 
 
@@ -67,8 +74,13 @@ def _drawn(tree: Any) -> Any:
     return jax.tree.map(draw, tree)
 
 
-def _matmul(extent: int) -> Any:
-    return (lambda a, b: a @ b), (_random(extent, extent), _random(extent, extent, seed=1))
+def _matmul(extent: int, *, is_narrow: bool = False) -> Any:
+    import ml_dtypes
+
+    arrays = _random(extent, extent), _random(extent, extent, seed=1)
+    if is_narrow:
+        arrays = tuple(each.astype(ml_dtypes.bfloat16) for each in arrays)
+    return (lambda a, b: a @ b), arrays
 
 
 def _network(name: str, **sizes: int) -> Any:
@@ -157,7 +169,12 @@ def _torch_attention(torch: Any, *arrays: Array) -> Callable[[], Any]:
 
 
 def _torch_matmul(torch: Any, a: Array, b: Array) -> Callable[[], Any]:
-    left, right = torch.from_numpy(a), torch.from_numpy(b)
+    left, right = (
+        torch.from_numpy(each)
+        if each.itemsize == FLOAT32_BYTES
+        else torch.from_numpy(each.view("int16")).view(torch.bfloat16)
+        for each in (a, b)
+    )
     return lambda: left @ right
 
 
@@ -188,7 +205,10 @@ ROWS: dict[str, Row] = {
         f"matmul {n}": Row(partial(_matmul, n), _torch_matmul, is_short=n == 1024)
         for n in (1024, 2048)
     },
-    "matmul 1024 bf16": Row(partial(_matmul, 1024), options=BF16),
+    **{
+        f"matmul {n} bf16": Row(partial(_matmul, n, is_narrow=True), _torch_matmul)
+        for n in (1024, 2048)
+    },
     "BERT-base 1x128": Row(partial(_network, "bert"), BERT, is_short=True),
     "BERT-base 1x128 bf16": Row(partial(_network, "bert"), BERT, options=BF16),
     "BERT-base 8x128": Row(partial(_network, "bert", batch=8), BERT),
@@ -216,7 +236,13 @@ ROWS: dict[str, Row] = {
 
 
 def measure(
-    name: str, target: str, peak: float, *, is_profiled: bool, has_reference: bool
+    name: str,
+    target: str,
+    peak: float,
+    *,
+    is_profiled: bool,
+    has_reference: bool,
+    has_compiled: bool,
 ) -> Iterator[str]:
     """The row of a table, then where its time goes."""
     import jax
@@ -247,18 +273,22 @@ def measure(
     }
     if row.in_torch is not None and (torch := _torch()) is not None:
         candidates["torch"] = _without_gradients(torch, row.in_torch(torch, *leaves))
-        apart = _distance(np.asarray(candidates["torch"]()), wanted[0])
-        assert apart < MOST_APART, f"PyTorch computes something else: {apart:.1e}"
+        apart = _distance(candidates["torch"]().float().numpy(), wanted[0])  # type: ignore[attr-defined]
+        most = MOST_APART if wanted[0].itemsize >= FLOAT32_BYTES else MOST_APART_NARROW
+        assert apart < most, f"PyTorch computes something else: {apart:.1e}"
+        if has_compiled:
+            compiled_call = torch.compile(row.in_torch(torch, *leaves))
+            candidates["torch.compile"] = _without_gradients(torch, compiled_call)
     if has_reference:
         candidates["reference"] = partial(glia.load(neff, device="reference"), *leaves)
     times = medians(candidates)
     flops = sum(contraction_flops(jax.make_jaxpr(function)(*arguments).jaxpr).values())
-    host, best = times["host"], min(times[each] for each in ("xla", "torch") if each in times)
-    rate = flops / host / 1e9
-    cells = [f"{1e3 * times[each]:.2f}" if each in times else "" for each in ("xla", "torch")]
+    host, best = times["host"], min(times[each] for each in OTHERS if each in times)
+    rate, traffic = flops / host / 1e9, sum(each.nbytes for each in (*leaves, *wanted)) / host / 1e9
+    cells = [f"{1e3 * times[each]:.2f}" if each in times else "" for each in OTHERS]
     yield " | ".join(
         [f"| {name}", f"{1e3 * host:.2f}", *cells, f"{best / host:.3f}", f"{rate:.1f}",
-         f"{rate / peak:.2f} |"]
+         f"{rate / peak:.2f}", f"{traffic:.1f} |"]
     )  # fmt: skip
     error = max(_distance(a, b) for a, b in zip(found, wanted, strict=True))
     others = f", reference {1e3 * times['reference']:.1f} ms" if has_reference else ""
@@ -367,6 +397,7 @@ def main() -> int:
     parser.add_argument("--all", action="store_true", help="every row")
     parser.add_argument("--profile", action="store_true", help="time by instruction, too")
     parser.add_argument("--reference", action="store_true", help="time the reference executor, too")
+    parser.add_argument("--compiled", action="store_true", help="time torch.compile, too")
     parser.add_argument("--cores", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--target", default="trn2")
     given = parser.parse_args()
@@ -380,6 +411,7 @@ def main() -> int:
             lines = measure(
                 name, given.target, peak,
                 is_profiled=given.profile, has_reference=given.reference,
+                has_compiled=given.compiled,
             )  # fmt: skip
             for line in lines:
                 print(line, flush=True)

@@ -23,7 +23,7 @@ from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Pattern, Tile, whole_tile
 from glia.machine.ir import Binding, Loop, Program, Statement
 from glia.sim.host.host_program import IS_WRITTEN_THERE, HostProgram
-from glia.sim.host.rewriting import direct_writes
+from glia.sim.host.rewriting import byte_boxes, direct_writes, lives
 from glia.sim.policy import Policy, StaleRead, UninitializedRead
 from glia.sim.run import run
 from support.isa_bench import assert_agree
@@ -202,17 +202,17 @@ def test_many_random_programs_give_the_same_bits(target: str) -> None:
     check_law(range(first, first + 2000), target)
 
 
-def _only_the_last_write(*_: Any) -> list[tuple[int, int]]:
+def _nothing(*_: Any) -> list[byte_boxes.Part]:
     return []
 
 
 @pytest.mark.parametrize(
     ("owner", "method", "fault"),
     [
-        (direct_writes._Tile, "_may_be_early", lambda *_: True),
-        (direct_writes._Tile, "_seen_from_other_iterations", lambda *_: ()),
-        (direct_writes._Tile, "_depth_of_own_sum", lambda tile, _: tile._depth),
-        (direct_writes, "_remaining", _only_the_last_write),
+        (direct_writes._Mover, "_may_be_early", lambda *_: True),
+        (lives.TileLives, "_seen_from_other_iterations", lambda *_: ()),
+        (lives.TileLives, "_depth_of_own_sum", lambda tile, _: tile.depth),
+        (byte_boxes.ByteBox, "taken_from", _nothing),
     ],
     ids=["whatever comes between", "one iteration", "all begin", "a part is all"],
 )

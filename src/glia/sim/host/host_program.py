@@ -8,7 +8,7 @@ not written is found by the other executors, not here.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -143,12 +143,13 @@ def run_ranks_on_host(
         meeting = Meeting(len(inputs))
         for each in kept.programs:
             each.executor.exchange = meeting.exchange
+            each.on_pause = meeting.require_going_on
         reported = [Notifications() for _ in inputs]
 
         def run(rank: int) -> dict[str, Array]:
             return kept.programs[rank].run(inputs[rank], reported[rank])
 
-        return run_together(meeting, run, reported, notifications)
+        return run_together(meeting, run, reported, notifications, are_awaited=True)
 
 
 def host_report(programs: Sequence[Program]) -> HostReport:
@@ -221,7 +222,7 @@ class HostProgram:
         rewritten, bases = program, None
         if policy is None:
             tracer = MoveTracer(arch, self.executor.memories)
-            exposed = exposed_tiles(program)
+            exposed = exposed_tiles(program, tracer)
             forwarded = without_copies(program, tracer, exposed)
             direct = with_direct_writes(forwarded.program, tracer, exposed)
             bases = tracer.bases
@@ -248,6 +249,7 @@ class HostProgram:
         for tile, number in touching:
             self._touching.setdefault(tile.name, set()).add(number)
         self._seen: dict[str, int] = {}  # where tiles are that Python touches and a run places
+        self.on_pause: Callable[[], None] = lambda: None  # called now and then in a run
         self._record = self._prepared_record()
         self._bases, self._state = self._record["bases"], self._record["state"]
         numbers = {getattr(t, "name", ""): n for n, t in enumerate(self.table.tiles)}
@@ -385,6 +387,7 @@ class HostProgram:
                 self._execute_in_python(self.table.instructions[int(state[RunState.SUBJECT])])
                 state[RunState.BUDGET] -= PYTHON_COST
             elif reason == Stop.PAUSE:
+                self.on_pause()
                 limits.spend(int(state[RunState.SPENT]))
                 state[RunState.SPENT] = 0
                 state[RunState.BUDGET] = budget
@@ -465,8 +468,9 @@ class HostCores:
         with self._lock:
             for core, own, outputs in zip(self.cores, given, targets, strict=True):
                 core.executor.exchange = meeting.exchange
+                core.on_pause = meeting.require_going_on
                 core.prepare(list(map(address_of, own)), outputs)
-            run_together(meeting, run, reported, notifications)
+            run_together(meeting, run, reported, notifications, are_awaited=True)
             for core, outputs in zip(self.cores, targets, strict=True):
                 core.finish(outputs)
         return dict(reversed([*zip(self._names, arrays, strict=True)]))

@@ -69,7 +69,7 @@ class Meeting:
             self._waiting[participant.rank] = arrival
             self._complete(arrival)
             while arrival.results is None:
-                self._raise_failure()
+                self.require_going_on()
                 if len(self._waiting) + len(self._ended) == self.count:
                     problem = why_stuck(self._waiting)
                     assert problem is not None, "ranks wait that have all met"
@@ -90,7 +90,8 @@ class Meeting:
             self._failure = self._failure or reason
             self._condition.notify_all()
 
-    def _raise_failure(self) -> None:
+    def require_going_on(self) -> None:
+        """GivenUp where another rank has failed or all were told to end."""
         if self._failure is not None:
             raise GivenUp from self._failure
 

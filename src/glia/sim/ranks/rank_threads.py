@@ -95,10 +95,13 @@ def run_together(
     run: Callable[[int], dict[str, Array]],
     reported: Sequence[Notifications],
     notifications: Notifications | None,
+    *,
+    are_awaited: bool = False,
 ) -> list[dict[str, Array]]:
     """What `run` gives for each rank, each in a thread; the failure of the first rank is raised.
 
-    `reported` are the notifications of each rank, which `notifications` takes in their order.
+    `reported` are the notifications of each rank, which `notifications` takes in their order. An
+    interrupt waits for all threads if they `are_awaited`: they look at whether the meeting goes on.
     """
     results: list[dict[str, Array]] = [{} for _ in range(meeting.count)]
     failures: dict[int, BaseException] = {}
@@ -125,6 +128,8 @@ def run_together(
                 thread.join()
         except BaseException as interrupt:
             meeting.give_up(interrupt)
+            for thread in threads if are_awaited else ():
+                thread.join()
             raise
     for each in reported:
         if notifications is not None:

@@ -8,13 +8,18 @@ from dataclasses import dataclass
 from glia.isa.operand import Pattern
 from glia.sim.host.rewriting.element_moves import MoveTracer
 
+MOST_RUNS = 64  # of neighbouring bytes in a row, which are looked at one by one
+Runs = tuple[tuple[int, int], ...]
+Part = tuple[int, int, int, int]  # from one row to another, from one byte to before another
+
 
 @dataclass(frozen=True)
 class ByteBox:
     """Bytes of a tile on chip: from `low` to before `high` in rows `first` to `last`.
 
-    They are all of these or some. `terms` are loop variables that it moves with, and their factors
-    in bytes from the tile's first, `pitch` bytes from row to row.
+    `runs` are the bytes of a row that are touched in all of these rows, each from one to before
+    another; none where that is not known. `terms` are loop variables that the box moves with, and
+    their factors in bytes from the tile's first, `pitch` bytes from row to row.
     """
 
     terms: tuple[tuple[str, int], ...]
@@ -22,7 +27,7 @@ class ByteBox:
     last: int
     low: int
     high: int
-    is_dense: bool
+    runs: Runs
     pitch: int
 
     @staticmethod
@@ -35,16 +40,19 @@ class ByteBox:
         all_dims = [*dims, *((step, free[n]) for n, step in start.terms if n in free)]
         begin = start.constant + sum(step * (count - 1) for step, count in all_dims if step < 0)
         steps = sorted((abs(step), count) for step, count in all_dims if step and count > 1)
-        height, has_all_rows = _span([each for each in steps if each[0] % pitch == 0], pitch)
-        columns = [each for each in steps if each[0] % pitch]
-        width, has_all_columns = _span(columns, pattern.dtype.bytes)
+        row_steps = [(step // pitch, count) for step, count in steps if step % pitch == 0]
+        column_steps = [(step, count) for step, count in steps if step % pitch]
         first, low = divmod(begin, pitch)
-        last, high = first + height // pitch - 1, low + width
-        is_dense = has_all_rows and has_all_columns and high <= pitch
+        height = 1 + sum(step * (count - 1) for step, count in row_steps)
+        width = pattern.dtype.bytes + sum(step * (count - 1) for step, count in column_steps)
+        last, high, runs = first + height - 1, low + width, Runs()
         if high > pitch:
             last, low, high = last + (high - 1) // pitch, 0, pitch
+        elif len(_runs(row_steps, 1)) == 1:
+            found = _runs(column_steps, pattern.dtype.bytes)
+            runs = tuple((low + a, low + b) for a, b in found)
         terms = tuple((n, step) for n, step in start.terms if n not in free)
-        return ByteBox(terms, first, last, low, high, is_dense, pitch)
+        return ByteBox(terms, first, last, low, high, runs, pitch)
 
     def may_meet(self, other: ByteBox) -> bool:
         """Whether both may have a byte."""
@@ -53,10 +61,27 @@ class ByteBox:
         has_rows = self.first <= other.last and other.first <= self.last
         return has_rows and self.low < other.high and other.low < self.high
 
-    def covers_rows(self, other: ByteBox) -> bool:
-        """Whether it has whole columns of all rows of the other."""
-        is_same = self.is_dense and self.terms == other.terms
-        return is_same and self.first <= other.first and other.last <= self.last
+    def has_runs_of(self, other: ByteBox) -> bool:
+        """Whether it is known which bytes it has of the other."""
+        return bool(self.runs) and self.terms == other.terms
+
+    def taken_from(self, parts: Sequence[Part]) -> list[Part]:
+        """What remains of parts without its runs."""
+        left = list(parts)
+        for low, high in self.runs:
+            before, left = left, []
+            for part in before:
+                first, last, begin, end = part
+                if self.last < first or last < self.first or high <= begin or end <= low:
+                    left.append(part)
+                    continue
+                top, bottom = max(first, self.first), min(last, self.last)
+                around = (
+                    (first, top - 1, begin, end), (bottom + 1, last, begin, end),
+                    (top, bottom, begin, low), (top, bottom, high, end),
+                )  # fmt: skip
+                left += [each for each in around if each[0] <= each[1] and each[2] < each[3]]
+        return left
 
 
 def are_apart(boxes: Sequence[ByteBox], variable: str) -> bool:
@@ -70,10 +95,15 @@ def are_apart(boxes: Sequence[ByteBox], variable: str) -> bool:
     return step >= max(each.high for each in boxes) - min(each.low for each in boxes)
 
 
-def _span(dims: Sequence[tuple[int, int]], unit: int) -> tuple[int, bool]:
-    """The bytes from the first of dimensions of units to their last, and whether all are theirs."""
-    span, is_dense = unit, True
+def _runs(dims: Sequence[tuple[int, int]], unit: int) -> list[tuple[int, int]]:
+    """What dimensions, the least step first, touch in units; nothing where that is many parts."""
+    found = [(0, unit)]
     for step, count in dims:
-        is_dense &= step <= span
-        span += step * (count - 1)
-    return span, is_dense
+        span = found[-1][1]
+        if len(found) == 1 and step <= span:
+            found = [(0, step * (count - 1) + span)]
+        elif len(found) * count > MOST_RUNS:
+            return []
+        else:
+            found = [(a + n * step, b + n * step) for n in range(count) for a, b in found]
+    return found

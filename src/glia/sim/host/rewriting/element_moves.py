@@ -21,6 +21,7 @@ from glia.isa.operand import Dims, Memory, Pattern, Tile
 from glia.isa.rendezvous import CrossCoreInstr
 from glia.sim.host.instruction_classes import Operands, class_key, traced_writes
 from glia.sim.host.loop_nest import build_nest
+from glia.sim.host.table import pattern_parts
 from glia.sim.host.traced import HeldArray, NotTraceable, Shape, recorded_decisions
 from glia.sim.memory import Memories
 
@@ -122,6 +123,16 @@ class MoveTracer:
         (rows, count), *_ = dims
         return start + pattern.partition * pitch, ((rows * pitch, count), *steps[1:])
 
+    def is_inside(self, pattern: Pattern, trips: Mapping[str, int]) -> bool:
+        """Whether a pattern stays within its tile, whatever loops of so many trips are at."""
+        for _, (low, high), start in pattern_parts(pattern, self.memories.region(pattern.tile)):
+            if not set(start.variables) <= trips.keys():
+                return False
+            least, greatest = start.bounds(trips)
+            if least < low or greatest > high:
+                return False
+        return True
+
     def image(self, pattern: Pattern, move: Move, trips: Mapping[str, int]) -> Pattern | None:
         """Where what `pattern` names of `move.written` is in `move.read`; None if in no pattern.
 
@@ -145,7 +156,7 @@ class MoveTracer:
             axis, times, image_step = found
             if times:
                 last[axis] += times * (count - 1)
-            image_dims.append((image_step // width, count))
+            image_dims.append((image_step, count))
         for name, factor in distance.terms:
             found = _axis_of(factor, elements)
             if found is None:
@@ -155,13 +166,15 @@ class MoveTracer:
             image_start += Affine.of(name) * image_step
         if any(at >= extent for at, extent in zip(last, elements.extents, strict=True)):
             return None
+        numbers = [image_start.constant, *(factor for _, factor in image_start.terms)]
+        if any(number % width for number in (*numbers, *(step for step, _ in image_dims))):
+            return None
         offset = Affine(
             tuple((name, factor // width) for name, factor in image_start.terms),
             image_start.constant // width,
         )
-        return Pattern(
-            self._tile_of_bytes(move.read.tile), pattern.dtype, tuple(image_dims), offset
-        )
+        image_steps = tuple((step // width, count) for step, count in image_dims)
+        return Pattern(self._tile_of_bytes(move.read.tile), pattern.dtype, image_steps, offset)
 
     def over_loop(self, move: Move, variable: str, trips: int) -> Move | None:
         """What all iterations of a loop move; None if several write to one place."""
@@ -200,6 +213,12 @@ def _pattern_at(pattern: Pattern, values: Mapping[str, int]) -> Pattern:
 def takes_arrays(instr: Instr) -> bool:
     """Whether operands arrive as arrays that only their patterns decide."""
     return instr.arrives not in ("memory", "participants") and not instr.index_checks()
+
+
+def may_relocate(instr: Instr, name: str, pattern: Pattern) -> bool:
+    """Whether an operand can be elsewhere: lanes of an engine's state are those of a partition."""
+    lies_first = pattern.partition == Affine()
+    return lies_first or all(kept.lanes != name for _, kept, _ in instr.states_touched())
 
 
 def meets_cores(instr: Instr) -> bool:

@@ -1,4 +1,4 @@
-"""Tiles on chip that show bytes which they did not write themselves.
+"""Tiles on chip that may show bytes which they did not write themselves.
 
 Tiles may share bytes: one after the other, where each is written before it is read, or on purpose,
 so that what one writes is read through another. In the second case no write may be left out or go
@@ -7,80 +7,106 @@ elsewhere.
 
 from __future__ import annotations
 
-from glia.isa.kit import Instr
-from glia.isa.operand import Memory, Pattern, Tile, reach
-from glia.machine.byte_owners import ByteOwners
-from glia.machine.ir import Block, Loop, Program, blocks, walk
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
 
-BEHIND_ALL = 1 << 40  # bytes, more than any memory on chip has
+from glia.isa.operand import Memory, Tile
+from glia.machine.ir import Program
+from glia.sim.host.rewriting.byte_boxes import ByteBox
+from glia.sim.host.rewriting.element_moves import MoveTracer
+from glia.sim.host.rewriting.lives import Access, ProgramAccesses, TileLives
 
-
-def exposed_tiles(program: Program) -> list[Tile]:
-    """The tiles that are read, perhaps, where not all their bytes are of their own last writes."""
-    found = _Ownership(program)
-    found.block(program.body)
-    return list(found.exposed.values())
+MOST_LIVES = 512  # at once in a memory: where more are, all tiles of it are taken for exposed
 
 
-class _Ownership:
-    """One walk in program order: which tile each byte of a partition was last written through."""
+def exposed_tiles(program: Program, tracer: MoveTracer) -> list[Tile]:
+    """The tiles without lives, and those of which another tile writes bytes during a life."""
+    found = ProgramAccesses.of(program, tracer)
+    exposed: dict[str, Tile] = {}
+    spans: defaultdict[Memory, list[_Span]] = defaultdict(list)
+    for name, accesses in found.on_chip.items():
+        tile, start = found.tile_of(accesses[0]), program.addresses.get(name)
+        lives = TileLives(found, program, name)
+        by_life = lives.by_life()
+        if by_life is None:
+            exposed[name] = tile
+        elif start is not None:  # else it has its bytes alone
+            spans[tile.memory] += [_span(life, lives.depth, found, start) for life in by_life]
+    writes = _writes(found, program)
+    for memory, some in spans.items():
+        for tile in _disturbed(some, writes[memory]):
+            exposed[tile.name] = tile
+    return list(exposed.values())
 
-    def __init__(self, program: Program) -> None:
-        self._program = program
-        self._owners = {memory: ByteOwners() for memory in Memory}
-        self._unplaced: dict[str, int] = {}  # where tiles without an address are, apart from all
-        self._trips: dict[str, int] = {}
-        self.exposed: dict[str, Tile] = {}
 
-    def block(self, body: Block) -> None:
-        """Walk a block, and the body of a loop once more: as the iterations after the first."""
-        for statement in body:
-            if isinstance(statement, Instr):
-                self._instruction(statement, "")
-                continue
-            if isinstance(statement, Loop):
-                self._trips[statement.variable] = max(1, statement.trips)
-            for inner in blocks(statement):
-                self.block(inner)
-            variable = statement.variable if isinstance(statement, Loop) else ""
-            for instr in walk((statement,)):
-                self._instruction(instr, variable)
+@dataclass(frozen=True)
+class _Span:
+    """From which instruction to before which a tile holds something, and in which bytes."""
 
-    def _instruction(self, instr: Instr, variable: str) -> None:
-        """`variable` is of a loop in a later iteration, "" where none need be in one."""
-        operands = [each for each in instr.operands() if each[2].memory is not Memory.HBM]
-        for name, _, pattern in operands:
-            if self._is_read(instr, name, variable):
-                self._read(pattern)
-        for name, _, pattern in operands:
-            if instr.access(name) != "reads":
-                tile, start, end = self._place(pattern)
-                self._owners[tile.memory].claim(start, end, tile.name)
+    tile: Tile
+    begin: int
+    end: int
+    low: int
+    high: int
 
-    def _place(self, pattern: Pattern) -> tuple[Tile, int, int]:
-        """A pattern's tile, and from where to where in a partition its bytes lie, gaps included."""
-        tile = pattern.tile
-        address = self._program.addresses.get(tile.name, self._unplaced.get(tile.name))
-        if address is None:
-            address = self._unplaced[tile.name] = BEHIND_ALL + len(self._unplaced) * BEHIND_ALL
-        variables = pattern.offset.variables
-        if not set(variables) <= self._trips.keys():
-            return tile, address, address + tile.bytes_per_partition
-        width = pattern.dtype.bytes
-        low, high = reach(pattern.dims[1:])
-        least, greatest = pattern.offset.bounds(self._trips)
-        return tile, address + (least + low) * width, address + (greatest + high + 1) * width
 
-    def _is_read(self, instr: Instr, name: str, variable: str) -> bool:
-        """Whether an operand's earlier elements are used."""
-        if instr.access(name) == "writes" or instr.may_be_fresh(name):
-            return False
-        if name not in instr.read_when:
-            return True
-        condition = instr.read_condition(name)
-        return condition.is_constant or variable in condition.variables
+@dataclass(frozen=True)
+class _Write:
+    """Bytes that an instruction may write of a tile."""
 
-    def _read(self, pattern: Pattern) -> None:
-        tile, start, end = self._place(pattern)
-        if not self._owners[tile.memory].is_owner(start, end, tile.name):
-            self.exposed[tile.name] = tile
+    tile: str
+    number: int
+    low: int
+    high: int
+
+
+def _span(life: list[Access], depth: int, found: ProgramAccesses, start: int) -> _Span:
+    """The span of a life of a tile that begins at byte `start` of partitions."""
+    first, last = life[0], life[-1]
+    begin, _ = found.statement(first, depth)
+    _, end = found.statement(last, depth)
+    if len(last.path) == depth + 1 and not last.is_written:
+        end = last.number  # it reads before it writes
+    columns = [_columns(each, found) for each in life]
+    low, high = min(low for low, _ in columns), max(high for _, high in columns)
+    return _Span(found.tile_of(first), begin, end, start + low, start + high)
+
+
+def _columns(access: Access, found: ProgramAccesses) -> tuple[int, int]:
+    """From which byte of partitions to before which an access may be, wherever loops are."""
+    tile, pattern = found.tile_of(access), access.pattern
+    pitch = max(1, found.tracer.memories.region(tile).pitch)
+    box = ByteBox.of(pattern, pitch, found.tracer, found.trips)
+    is_known = not box.terms and not found.of_several_trips.intersection(pattern.variables)
+    return (box.low, box.high) if is_known else (0, tile.bytes_per_partition)
+
+
+def _writes(found: ProgramAccesses, program: Program) -> dict[Memory, list[_Write]]:
+    """What is written on chip, in program order."""
+    writes: dict[Memory, list[_Write]] = {memory: [] for memory in Memory}
+    for name, accesses in found.on_chip.items():
+        start = program.addresses.get(name)
+        for access in accesses if start is not None else ():
+            if start is not None and access.is_written:
+                low, high = _columns(access, found)
+                memory = found.tile_of(access).memory
+                writes[memory].append(_Write(name, access.number, start + low, start + high))
+    return {memory: sorted(some, key=lambda w: w.number) for memory, some in writes.items()}
+
+
+def _disturbed(spans: list[_Span], writes: list[_Write]) -> Iterator[Tile]:
+    """The tiles of spans during which another tile writes some of their bytes."""
+    ahead = sorted(spans, key=lambda each: each.begin)
+    at, now = 0, list[_Span]()
+    for write in writes:
+        while at < len(ahead) and ahead[at].begin <= write.number:
+            now.append(ahead[at])
+            at += 1
+        now = [each for each in now if each.end > write.number]
+        if len(now) > MOST_LIVES:
+            yield from (each.tile for each in spans)
+            return
+        for each in now:
+            if each.tile.name != write.tile and each.low < write.high and write.low < each.high:
+                yield each.tile

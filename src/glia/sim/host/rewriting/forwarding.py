@@ -29,12 +29,13 @@ from glia.sim.host.rewriting.byte_boxes import ByteBox, are_apart
 from glia.sim.host.rewriting.element_moves import (
     Move,
     MoveTracer,
+    may_relocate,
     meets_cores,
     steps_alike,
     takes_arrays,
 )
-from glia.sim.host.table import pattern_parts
 
+MOST_MOVES = 64  # that reach at once from or to a tile
 MOST_ROUNDS = 8  # a copy of a copy is found in the round after that of the first
 
 
@@ -113,9 +114,12 @@ class _Reaching:
         return move.written.tile.name, self._tracer.base_of(move.read.tile).name
 
     def add(self, move: Move) -> None:
-        """From here on a move reaches."""
+        """From here on a move reaches, and of many of a tile the oldest does not any more."""
         for name in self._names(move):
-            self._by_tile[name][move] = None
+            moves = self._by_tile[name]
+            moves[move] = None
+            if len(moves) > MOST_MOVES:
+                self.forget(next(iter(moves)))
 
     def forget(self, move: Move) -> None:
         """From here on it does not."""
@@ -237,7 +241,8 @@ class _Reads:
             if tile.name in self.kept:
                 continue
             is_single = declared.access == "reads" and not declared.is_several
-            source = self._source(instr, pattern, tile) if is_single else None
+            may_change = is_single and may_relocate(instr, name, pattern)
+            source = self._source(instr, pattern, tile) if may_change else None
             if source is None:
                 self.kept.add(tile.name)
             else:
@@ -285,22 +290,11 @@ class _Reads:
         tile = move.written.tile
         is_apart = not self._share_bytes(tile, self._tracer.base_of(move.read.tile))
         is_on_chip = tile.memory is not Memory.HBM
-        return move if is_on_chip and is_apart and self._is_inside(instr) else None
+        is_inside = all(self._tracer.is_inside(p, self._trips) for p in instr.patterns())
+        return move if is_on_chip and is_apart and is_inside else None
 
     def _share_bytes(self, one: Tile, other: Tile) -> bool:
         return one.memory is other.memory and tiles_meet(one, other, self._program)
-
-    def _is_inside(self, instr: Instr) -> bool:
-        """Whether its patterns stay within their tiles, whatever the loops are at."""
-        for pattern in instr.patterns():
-            region = self._tracer.memories.region(pattern.tile)
-            for _, (low, high), start in pattern_parts(pattern, region):
-                if not set(start.variables) <= self._trips.keys():
-                    return False
-                least, greatest = start.bounds(self._trips)
-                if least < low or greatest > high:
-                    return False
-        return True
 
 
 class _LoopAccesses:
@@ -310,6 +304,7 @@ class _LoopAccesses:
         self._tracer, self._loop = tracer, loop
         self.tiles: dict[str, Tile] = {}
         self._written: defaultdict[str, list[ByteBox]] = defaultdict(list)
+        self._oblique: set[str] = set()
         self._block(loop.body, {})
 
     def _block(self, body: Block, free: dict[str, int]) -> None:
@@ -332,8 +327,13 @@ class _LoopAccesses:
             if tile.memory is not Memory.HBM:
                 pitch = self._tracer.memories.region(tile).pitch
                 boxes.append(ByteBox.of(pattern, pitch, self._tracer, free))
+                variable = self._loop.variable
+                if pattern.partition.coefficient(variable) and pattern.offset.coefficient(variable):
+                    self._oblique.add(tile.name)  # steps by rows and columns at once
 
     def stay(self, written: Tile, read: Tile) -> bool:
         """Whether no iteration changes what another one's moves wrote or read."""
         boxes = self._written.get(written.name, [])
-        return read.name not in self._written and are_apart(boxes, self._loop.variable)
+        is_oblique = written.name in self._oblique
+        is_read_only = read.name not in self._written
+        return is_read_only and not is_oblique and are_apart(boxes, self._loop.variable)

@@ -8,7 +8,7 @@ once: the sum stays in registers instead of going through memory. Sums are made 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from glia.base.affine import Affine
@@ -17,6 +17,7 @@ from glia.isa.instructions.tensor import NcMatmul
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Pattern, Tile
 from glia.machine.ir import Block, Loop, Program, Statement, with_blocks
+from glia.sim.host.overlap import tiles_meet
 from glia.sim.host.packing import FLOAT_BYTES, host_block
 from glia.sim.host.rewriting.element_moves import meets_cores
 
@@ -30,13 +31,13 @@ def with_joined_products(
 
     Also how many became part of another one, by mnemonic. `bases` are those of a `MoveTracer`.
     """
-    joining = _Joining(bases)
+    joining = _Joining(program, bases)
     return replace(program, body=joining.block(program.body)), dict(joining.joined)
 
 
 class _Joining:
-    def __init__(self, bases: Mapping[str, Tile]) -> None:
-        self._bases = bases
+    def __init__(self, program: Program, bases: Mapping[str, Tile]) -> None:
+        self._program, self._bases = program, bases
         self.joined: Counter[str] = Counter()
         self._most_rows = FIRST_CACHE_PART // (FLOAT_BYTES * host_block().width)
         self._trips: dict[str, int] = {}
@@ -84,21 +85,29 @@ class _Joining:
         self, instr: Instr, groups: dict[Pattern, int], result: list[Statement | None]
     ) -> None:
         """End the groups whose sum an instruction touches, or whose operands it may change."""
-        touched = set(map(self._base, instr.patterns()))
-        written = set(map(self._base, instr.written_patterns()))
+        touched = list(map(self._base, instr.patterns()))
+        written = list(map(self._base, instr.written_patterns()))
         if meets_cores(instr):
             groups.clear()
         for destination, place in list(groups.items()):
             product = result[place]
             assert isinstance(product, NcMatmul)
-            sources = {self._base(each) for each in (product.stationary, product.moving)}
-            if destination.tile.name in touched or sources & written:
+            sources = (self._base(product.stationary), self._base(product.moving))
+            if self._have_shared_bytes([destination.tile], touched) or self._have_shared_bytes(
+                sources, written
+            ):
                 del groups[destination]
 
-    def _base(self, pattern: Pattern) -> str:
-        """The name of the tile whose bytes a pattern names."""
-        tile = pattern.tile
-        return self._bases.get(tile.name, tile).name
+    def _have_shared_bytes(self, some: Iterable[Tile], others: Collection[Tile]) -> bool:
+        return any(
+            one.memory is other.memory and tiles_meet(one, other, self._program)
+            for one in some
+            for other in others
+        )
+
+    def _base(self, pattern: Pattern) -> Tile:
+        """The tile whose bytes a pattern names."""
+        return self._bases.get(pattern.tile.name, pattern.tile)
 
     def _adds(self, instr: NcMatmul) -> bool:
         """Whether it adds to what its destination holds in every iteration."""

@@ -168,10 +168,24 @@ class TileLives:
                 whole = (wanted.first, wanted.last, wanted.low, wanted.high)
                 left[shared] = box.taken_from(left.get(shared, [whole]))
                 self._looks -= len(left[shared])
-                covered = None if left[shared] else shared
+                if not left[shared]:
+                    covered = shared
+                    seen += self._seen_beside(other, number)
         if covered is None:
             return None
         return [*seen, *self._seen_from_other_iterations(number, covered)]
+
+    def _seen_beside(self, covering: int, number: int) -> Iterator[int]:
+        """Writes before a covering one in loops without the read, where they may come later too."""
+        write, read = self.accesses[covering], self.accesses[number]
+        shared = _shared_blocks(write.path, read.path)
+        wanted = self._box(read, shared)
+        for other in range(covering - 1, -1, -1):
+            before = self.accesses[other]
+            if _shared_blocks(before.path, write.path) <= shared:
+                return
+            if before.is_written and self._box(before, shared).may_meet(wanted):
+                yield other
 
     def _depth_of_own_sum(self, access: Access) -> int | None:
         """The blocks around the loops in which a sum begins with what is written; None for others.

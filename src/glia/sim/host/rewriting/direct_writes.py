@@ -31,7 +31,7 @@ from glia.sim.host.rewriting.element_moves import (
     takes_arrays,
 )
 from glia.sim.host.rewriting.forwarding import MOST_ROUNDS, Forwarded
-from glia.sim.host.rewriting.lives import Access, ProgramAccesses, TileLives
+from glia.sim.host.rewriting.lives import OperandAccess, ProgramAccesses, TileLives
 
 MOST_LOOKED_AT = 256  # accesses in HBM during a life: one with more stays as it is
 
@@ -71,7 +71,7 @@ class _Mover:
                     break
 
     def _moves_with(
-        self, copied: Access, life: Sequence[Access], change: dict[int, Instr | None]
+        self, copied: OperandAccess, life: Sequence[OperandAccess], change: dict[int, Instr | None]
     ) -> bool:
         """Whether a life moves to where an instruction copies it; then also changes the program."""
         move = self._found.moves.get(copied.number)
@@ -79,7 +79,7 @@ class _Mover:
         is_direct = len(copied.path) == self._depth + 1
         if move is None or inverse is None or not is_direct or copied.number in change:
             return False
-        images: list[tuple[Access, Pattern]] = []
+        images: list[tuple[OperandAccess, Pattern]] = []
         for access in life:
             if access is copied:
                 continue
@@ -98,7 +98,7 @@ class _Mover:
             insort(self._found.in_hbm, replace(access, pattern=image), key=lambda each: each.number)
         return True
 
-    def _image(self, access: Access, inverse: Move) -> Pattern | None:
+    def _image(self, access: OperandAccess, inverse: Move) -> Pattern | None:
         """What an operand is where its tile's life has moved; None if it cannot be there."""
         instr = access.instr
         is_several = instr.operand_declarations[access.operand].is_several
@@ -113,7 +113,9 @@ class _Mover:
         is_packed = instr.runs_on == "tensor" and not access.is_written
         return image if is_packed or steps_alike(image, access.pattern) else None
 
-    def _may_be_early(self, written: Pattern, copied: Access, life: Sequence[Access]) -> bool:
+    def _may_be_early(
+        self, written: Pattern, copied: OperandAccess, life: Sequence[OperandAccess]
+    ) -> bool:
         """Whether nothing but a life sees that what it copies is written there from its begin."""
         first, last = life[0], life[-1]
         in_hbm = self._found.in_hbm
@@ -135,6 +137,6 @@ class _Mover:
                 return False
         return True
 
-    def _is_in_statement(self, one: Access, other: Access) -> bool:
+    def _is_in_statement(self, one: OperandAccess, other: OperandAccess) -> bool:
         """Whether two accesses are in one statement of the block that has all of the tile."""
         return one.path[: self._depth + 1] == other.path[: self._depth + 1]

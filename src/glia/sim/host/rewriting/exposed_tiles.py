@@ -15,7 +15,7 @@ from glia.isa.operand import Memory, Tile
 from glia.machine.ir import Program
 from glia.sim.host.rewriting.byte_boxes import ByteBox
 from glia.sim.host.rewriting.element_moves import MoveTracer
-from glia.sim.host.rewriting.lives import Access, ProgramAccesses, TileLives
+from glia.sim.host.rewriting.lives import OperandAccess, ProgramAccesses, TileLives
 
 MOST_LIVES = 512  # at once in a memory: where more are, all tiles of it are taken for exposed
 
@@ -61,7 +61,7 @@ class _Write:
     high: int
 
 
-def _span(life: list[Access], depth: int, found: ProgramAccesses, start: int) -> _Span:
+def _span(life: list[OperandAccess], depth: int, found: ProgramAccesses, start: int) -> _Span:
     """The span of a life of a tile that begins at byte `start` of partitions."""
     first, last = life[0], life[-1]
     begin, _ = found.statement(first, depth)
@@ -73,7 +73,7 @@ def _span(life: list[Access], depth: int, found: ProgramAccesses, start: int) ->
     return _Span(found.tile_of(first), begin, end, start + low, start + high)
 
 
-def _columns(access: Access, found: ProgramAccesses) -> tuple[int, int]:
+def _columns(access: OperandAccess, found: ProgramAccesses) -> tuple[int, int]:
     """From which byte of partitions to before which an access may be, wherever loops are."""
     tile, pattern = found.tile_of(access), access.pattern
     pitch = max(1, found.tracer.memories.region(tile).pitch)

@@ -22,7 +22,7 @@ MORE_LOOKS = 1 << 14
 
 
 @dataclass(frozen=True, eq=False)
-class Access:
+class OperandAccess:
     """An operand of an instruction, and where in the program that is.
 
     `path` has the place of a statement in each block that leads there, `loops` the variable of each
@@ -50,8 +50,10 @@ class ProgramAccesses:
     """What a program accesses: tiles on chip by name, and everything in HBM."""
 
     tracer: MoveTracer
-    on_chip: defaultdict[str, list[Access]] = field(default_factory=lambda: defaultdict(list))
-    in_hbm: list[Access] = field(default_factory=list)  # in program order
+    on_chip: defaultdict[str, list[OperandAccess]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+    in_hbm: list[OperandAccess] = field(default_factory=list)  # in program order
     instructions: list[Instr] = field(default_factory=list)
     moves: dict[int, Move] = field(default_factory=dict)  # from a tile on chip to HBM
     moved: dict[str, None] = field(default_factory=dict)  # the tiles that these read
@@ -80,11 +82,11 @@ class ProgramAccesses:
                     self._block(inner, (*here, number), (*loops, None, None))
             self._ends[here] = begin, len(self.instructions)
 
-    def tile_of(self, access: Access) -> Tile:
+    def tile_of(self, access: OperandAccess) -> Tile:
         """The tile whose bytes an access is to."""
         return self.tracer.base_of(access.pattern.tile)
 
-    def statement(self, access: Access, depth: int) -> tuple[int, int]:
+    def statement(self, access: OperandAccess, depth: int) -> tuple[int, int]:
         """The first instruction of the statement inside of `depth` blocks, and the one after it."""
         return self._ends[access.path[: depth + 1]]
 
@@ -94,7 +96,7 @@ class ProgramAccesses:
         number = len(self.instructions)
         self.instructions.append(instr)
         for name, _, pattern in instr.operands():
-            access = Access(number, path, loops, instr, name, pattern)
+            access = OperandAccess(number, path, loops, instr, name, pattern)
             tile = self.tracer.base_of(pattern.tile)
             if tile.memory is Memory.HBM or meets_cores(instr):
                 self.in_hbm.append(access)
@@ -120,7 +122,7 @@ class TileLives:
         self.depth = _common_depth([each.path for each in self.accesses])
         self._pitch = max(1, self._tracer.memories.region(program.tiles[name]).pitch)
 
-    def by_life(self) -> list[list[Access]] | None:
+    def by_life(self) -> list[list[OperandAccess]] | None:
         """The accesses by life, None where a read may see what an earlier run of the block left."""
         if not all(map(self._is_regular, self.accesses)):
             return None
@@ -140,7 +142,7 @@ class TileLives:
                 return None
             for other in seen:
                 group[root(other)] = root(number)
-        lives: defaultdict[int, list[Access]] = defaultdict(list)
+        lives: defaultdict[int, list[OperandAccess]] = defaultdict(list)
         for number, access in enumerate(self.accesses):
             lives[root(number)].append(access)
         return list(lives.values())
@@ -187,7 +189,7 @@ class TileLives:
             if before.is_written and self._box(before, shared).may_meet(wanted):
                 yield other
 
-    def _depth_of_own_sum(self, access: Access) -> int | None:
+    def _depth_of_own_sum(self, access: OperandAccess) -> int | None:
         """The blocks around the loops in which a sum begins with what is written; None for others.
 
         Such a sum adds to what it wrote itself except in the loops' first iteration.
@@ -214,12 +216,12 @@ class TileLives:
                 if write.is_written and self._box(write, self.depth).may_meet(wanted):
                     yield other
 
-    def _box(self, access: Access, shared: int) -> ByteBox:
+    def _box(self, access: OperandAccess, shared: int) -> ByteBox:
         """The bytes of an access in all iterations of its loops inside of `shared` blocks."""
         free = {name: self._found.trips[name] for name in access.loops[shared:] if name}
         return ByteBox.of(access.pattern, self._pitch, self._tracer, free)
 
-    def _is_regular(self, access: Access) -> bool:
+    def _is_regular(self, access: OperandAccess) -> bool:
         """Whether loops alone say how often an access happens, and where."""
         inner = access.loops[self.depth :]
         is_counted = all(n and n not in self._found.of_several_trips for n in inner)

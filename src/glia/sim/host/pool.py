@@ -8,10 +8,11 @@ millisecond more, since another run may begin. A process that was forked makes i
 
 from __future__ import annotations
 
+import ctypes
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from typing import Any
 
@@ -48,6 +49,30 @@ def lanes() -> int:
     return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
+@cache
+def _processors() -> frozenset[int]:
+    """The processors that this process may run on; none where that cannot be asked or changed."""
+    is_known = hasattr(os, "sched_setaffinity") and binding.address_of_symbol("sched_getcpu")
+    return frozenset(os.sched_getaffinity(0)) if is_known else frozenset()
+
+
+def current_processor() -> int:
+    """The processor that the calling thread runs on; -1 where that is not known."""
+    return int(ctypes.CDLL(None).sched_getcpu()) if _processors() else -1
+
+
+def leave_processor(number: int) -> None:
+    """Let the calling thread run on any other processor.
+
+    A thread that is woken is put beside the one that wakes it, and both take turns for
+    milliseconds until the system divides them.
+    """
+    others = _processors() - {number}
+    if number in _processors() and others:
+        with suppress(OSError):  # the process was given other ones meanwhile
+            os.sched_setaffinity(0, others)
+
+
 class Pool:
     """The threads beside the one that runs a program."""
 
@@ -58,6 +83,7 @@ class Pool:
         self._lent = threading.Lock()
         self._calls = [threading.Semaphore(0) for _ in range(threads)]
         self._is_started = False
+        self._caller = -1  # the processor that the run began on
 
     @contextmanager
     def for_one_run(self) -> Iterator[int]:
@@ -74,6 +100,7 @@ class Pool:
             self._lent.release()
 
     def _wake(self) -> None:
+        self._caller = current_processor()
         if not self._is_started:
             self._is_started = True
             for number in range(self._threads):
@@ -89,6 +116,7 @@ class Pool:
             self._words[LANE + LINE * number] = 0
             if not self._words[RUNNING]:  # else one may have begun that saw this thread at work
                 self._calls[number].acquire()
+                leave_processor(self._caller)
             self._words[LANE + LINE * number] = 1
             invoke(self._work, address_of(given))
 

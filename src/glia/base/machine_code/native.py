@@ -59,6 +59,12 @@ def address_of(array: Any) -> int:
     return int(array.__array_interface__["data"][0])
 
 
+def current_processor() -> int:
+    """The processor that the calling thread runs on; -1 where the C library does not say."""
+    ask = getattr(ctypes.CDLL(None), "sched_getcpu", None)
+    return -1 if ask is None else int(ask())
+
+
 def copy_bytes(source: int, target: int, count: int) -> None:
     """Copy bytes from address to address; they may overlap."""
     ctypes.memmove(target, source, count)

@@ -8,7 +8,6 @@ millisecond more, since another run may begin. A process that was forked makes i
 
 from __future__ import annotations
 
-import ctypes
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -19,7 +18,7 @@ from typing import Any
 import numpy as np
 from llvmlite import binding, ir
 
-from glia.base.machine_code.native import address_of, invoke
+from glia.base.machine_code.native import address_of, current_processor, invoke
 from glia.sim.host.library import host_library
 from glia.sim.host.loops import BYTES, PART, counted_loop, pointer, word_at
 from glia.sim.host.scalar_code import WORD, Value
@@ -52,13 +51,8 @@ def lanes() -> int:
 @cache
 def _processors() -> frozenset[int]:
     """The processors that this process may run on; none where that cannot be asked or changed."""
-    is_known = hasattr(os, "sched_setaffinity") and binding.address_of_symbol("sched_getcpu")
+    is_known = hasattr(os, "sched_setaffinity") and current_processor() >= 0
     return frozenset(os.sched_getaffinity(0)) if is_known else frozenset()
-
-
-def current_processor() -> int:
-    """The processor that the calling thread runs on; -1 where that is not known."""
-    return int(ctypes.CDLL(None).sched_getcpu()) if _processors() else -1
 
 
 def leave_processor(number: int) -> None:

@@ -41,10 +41,11 @@ class ActivationFunction:
 
 
 def _polynomial(coefficients: tuple[float, ...], x: Array) -> Array:
-    """The polynomial, greatest power first, in float32."""
-    result = x * np.float32(0) + np.float32(coefficients[0])
-    for coefficient in coefficients[1:]:
-        result = result * x + np.float32(coefficient)
+    """The polynomial of two coefficients or more, greatest power first, in float32."""
+    first, second, *others = map(np.float32, coefficients)
+    result = first * x + second
+    for coefficient in others:
+        result = result * x + coefficient
     return result
 
 

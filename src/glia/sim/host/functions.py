@@ -8,9 +8,10 @@ with fused multiply-adds; their errors are stated beside them and tested.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
-from llvmlite import ir
+from llvmlite import binding, ir
 
 from glia.sim.host.scalar_code import Lanes, NotLowered, Value, is_float, is_integer, is_signed
 
@@ -136,6 +137,26 @@ def _power_of_two(lanes: Lanes, exponent: Value) -> Value:
     return builder.bitcast(bits, lanes.of(ir.FloatType()))
 
 
+SCALED_LANES = 16  # of the instruction that multiplies by powers of two
+_SCALE = "llvm.x86.avx512.mask.scalef.ps.512"
+_AS_IT_IS = 4  # rounds as the processor does at the time
+
+
+@cache
+def _scales() -> bool:
+    """Whether this host multiplies by powers of two in one instruction."""
+    return bool(binding.get_host_cpu_features().get("avx512f"))
+
+
+def _scaled(lanes: Lanes, value: Value, exponent: Value) -> Value:
+    """The value times 2 to an integral float32, rounded once as by multiplications in two steps."""
+    module, kind = lanes.builder.module, value.type
+    mask, number = ir.IntType(SCALED_LANES), ir.IntType(32)
+    signature = ir.FunctionType(kind, [kind, kind, kind, mask, number])
+    function = module.globals.get(_SCALE) or ir.Function(module, signature, _SCALE)
+    return lanes.builder.call(function, [value, exponent, value, mask(-1), number(_AS_IT_IS)])
+
+
 _LOG2_E = 1.4426950408889634
 _LN_2 = (0.693145751953125, 1.42860682030941723212e-6)  # the first with trailing zeros
 _EXP = (1 / 5040, 1 / 720, 1 / 120, 1 / 24, 1 / 6, 0.5, 1.0, 1.0)  # |r| < 0.35: error 2e-9
@@ -148,11 +169,15 @@ def _exp(lanes: Lanes, _: str, a: Sequence[Any]) -> Value:
     low, high = (lanes.f32(limit) for limit in _EXP_LIMITS)
     inside = builder.select(builder.fcmp_ordered("<", x, low), low, x)
     inside = builder.select(builder.fcmp_ordered(">", inside, high), high, inside)
-    inside = builder.select(builder.fcmp_unordered("uno", x, x), lanes.f32(0), inside)
+    is_scaled = lanes.count == SCALED_LANES and _scales()
+    if not is_scaled:
+        inside = builder.select(builder.fcmp_unordered("uno", x, x), lanes.f32(0), inside)
     n = lanes.call("llvm.rint", builder.fmul(inside, lanes.f32(_LOG2_E)))
     rest = lanes.call("llvm.fma", n, lanes.f32(-_LN_2[0]), inside)
     rest = lanes.call("llvm.fma", n, lanes.f32(-_LN_2[1]), rest)
     value = _polynomial(lanes, _EXP, rest)
+    if is_scaled:
+        return builder.select(builder.fcmp_unordered("uno", x, x), x, _scaled(lanes, value, n))
     whole = builder.fptosi(n, lanes.of(ir.IntType(32)))
     half = builder.ashr(whole, lanes.i32(1))
     value = builder.fmul(value, _power_of_two(lanes, half))

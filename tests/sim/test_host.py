@@ -39,9 +39,9 @@ from glia.neff.package import Neff
 from glia.sim.host.host_program import HostProgram, host_report
 from glia.sim.host.library import CodeLibrary
 from glia.sim.host.packing import block_shape
-from glia.sim.host.pool import PoolCode
 from glia.sim.host.product_code import ProductCode
 from glia.sim.host.support import HostUnsupported
+from glia.sim.host.threads.pool import PoolCode
 from glia.sim.policy import AccessOutOfBounds, MalformedProgram
 from glia.sim.run import run
 from glia.sim.watchdog import EndlessLoop, ExecutionTimeout
@@ -212,7 +212,7 @@ import numpy as np
 from support import machine_programs
 from glia.sim.host.host_program import HostProgram
 from glia.base.machine_code.object_cache import ObjectCache
-from glia.sim.host.pool import lanes
+from glia.sim.host.threads.pool import lanes
 
 programs = [machine_programs.matmul(256, 256, 512), machine_programs.matmul(128, 384, 1024)]
 def run(program):

@@ -14,9 +14,10 @@ from glia.isa.instructions.vector import Memset, TensorTensor
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Pattern, Tile, whole_tile
 from glia.machine.ir import Binding, Loop, Program, Statement
-from glia.sim.host import table, waves
+from glia.sim.host import table
 from glia.sim.host.host_program import HostProgram
-from glia.sim.host.waves import Duration, Wave, WavePlanner
+from glia.sim.host.threads import waves
+from glia.sim.host.threads.waves import Duration, Wave, WavePlanner
 from glia.sim.run import run
 from sim.test_direct_writes import Draw
 from sim.test_exposed_tiles import overlapping

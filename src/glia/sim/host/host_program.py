@@ -25,12 +25,12 @@ from glia.isa.kit import Instr, is_register
 from glia.isa.operand import Tile
 from glia.machine.ir import Binding, Program
 from glia.sim.host.packing import LINE_BYTES
-from glia.sim.host.pool import host_pool
 from glia.sim.host.rewriting.direct_writes import with_direct_writes
 from glia.sim.host.rewriting.element_moves import MoveTracer
 from glia.sim.host.rewriting.exposed_tiles import exposed_tiles
 from glia.sim.host.rewriting.forwarding import without_copies
 from glia.sim.host.rewriting.product_groups import with_joined_products
+from glia.sim.host.rewriting.unread_results import ALL_READ, UnreadResults
 from glia.sim.host.soundness import require_sound
 from glia.sim.host.steps import RunState, Stop
 from glia.sim.host.support import warn_unsupported, why_unsupported
@@ -38,6 +38,7 @@ from glia.sim.host.table import Table, TableBuilder
 from glia.sim.host.tensors.result_memory import ResultMemory
 from glia.sim.host.tensors.tensor_places import planned_places
 from glia.sim.host.tensors.written_tensors import written_tensors
+from glia.sim.host.threads.pool import host_pool
 from glia.sim.memory import DeviceMemory, Environment
 from glia.sim.notifications import Notifications
 from glia.sim.order.concurrent import run_programs
@@ -219,7 +220,7 @@ class HostProgram:
         )
         self.executor.indices = {"ranks": rank, "cores": core}
         self.left_out: Mapping[_Why, int] = {}
-        rewritten, bases = program, None
+        rewritten, bases, self.unread = program, None, ALL_READ
         if policy is None:
             tracer = MoveTracer(arch, self.executor.memories)
             exposed = exposed_tiles(program, tracer)
@@ -227,12 +228,13 @@ class HostProgram:
             direct = with_direct_writes(forwarded.program, tracer, exposed)
             bases = tracer.bases
             rewritten, joined = with_joined_products(direct.program, bases)
+            self.unread = UnreadResults.of(rewritten, bases, exposed)
             self.left_out = {
                 **{(name, IS_READ_THROUGH): n for name, n in forwarded.left_out.items()},
                 **{(name, IS_WRITTEN_THERE): n for name, n in direct.left_out.items()},
                 **{(name, IS_JOINED): n for name, n in joined.items()},
             }
-        self.builder = TableBuilder(self.executor, rewritten, arch, bases=bases)
+        self.builder = TableBuilder(self.executor, rewritten, arch, bases=bases, unread=self.unread)
         self.table = self.builder.build()
         self._steps: dict[int, Step] = {}
         self._registers: Environment = {}

@@ -24,6 +24,7 @@ from glia.isa.operand import Memory, Pattern
 from glia.sim.host.library import Code, host_library
 from glia.sim.host.loop_nest import (
     Destination,
+    LoopNest,
     Slot,
     build_nest,
     is_parallel,
@@ -40,10 +41,10 @@ from glia.sim.host.packing import (
     left_words,
     packing_parts,
 )
-from glia.sim.host.pool import SHARED_NANOSECONDS, lanes
 from glia.sim.host.product_code import ProductCode, is_turned, scratch_bytes
 from glia.sim.host.row_product_code import RowProductCode, row_scratch_bytes
 from glia.sim.host.scalar_code import item_bytes
+from glia.sim.host.threads.pool import SHARED_NANOSECONDS, lanes
 from glia.sim.host.traced import (
     ArrayTerm,
     CastTerm,
@@ -64,6 +65,8 @@ from glia.sim.run import arrival_shape, fill_value, immediate_operand
 PRODUCT_NANOSECONDS = 1 / 64  # of a multiplication and addition, in one thread
 ROW_NANOSECONDS = 0.8  # of a multiplication in a product of one row: the other operand is read once
 PACKING_NANOSECONDS = 0.3  # of an element that is packed
+LEAST_OF_ROW = 8  # elements of a row; shorter rows are computed one by one
+MOST_SHORT_ROWS = 256
 POISON = 0xFF  # of uninitialized memory, as `Policy` has it by default
 
 
@@ -108,6 +111,29 @@ class Lowered:
     def all_calls(self) -> tuple[HostCall, ...]:
         """Guards and calls."""
         return (*self.guards, *self.calls)
+
+
+@dataclass(frozen=True)
+class RowAccess:
+    """Bytes of an operand that a call's first iteration may access, from where the operand begins.
+
+    Iteration i is `step` bytes times i further. It touches about `touched` bytes.
+    """
+
+    place: OperandPlace
+    step: int
+    low: int
+    high: int
+    touched: int
+    is_written: bool
+
+
+@dataclass(frozen=True)
+class RowsCall:
+    """A call of which each iteration is a row of all operands, and what that accesses."""
+
+    call: HostCall
+    accesses: tuple[RowAccess, ...]
 
 
 @dataclass(frozen=True)
@@ -162,32 +188,54 @@ def _attribute_key(value: Any) -> Any:
     return type(value), value
 
 
+@dataclass(frozen=True)
+class Choices:
+    """What decides about the calls of an instruction's class besides the class.
+
+    `sums` is the value of the attribute that says whether an operand is added to, where that
+    varies; `unread` are the operands and states of which nothing reads what is written, `large`
+    operands in tensors that are larger than caches and not read in the program.
+    """
+
+    sums: bool | None = None
+    unread: frozenset[str] = frozenset()
+    large: frozenset[str] = frozenset()
+
+
 def lower(
-    instr: Instr, arch: Arch, operands: Operands, sums: bool | None, is_staged: bool
+    instr: Instr, arch: Arch, operands: Operands, choices: Choices, is_staged: bool
 ) -> Lowered:
     """The calls of an instruction's class; NotTraceable or NotLowered where there are none.
 
-    `sums` is the value of the attribute that says whether an operand is added to, where that
-    varies. `is_staged` writes results by way of scratch, for operands that overlap others.
+    `is_staged` writes results by way of scratch, for operands that overlap others.
     """
-    return _ClassLowering(instr, arch, operands, sums).lower(is_staged)
+    return _ClassLowering(instr, arch, operands, choices).lower(is_staged)
+
+
+def lower_rows(instr: Instr, arch: Arch, operands: Operands, choices: Choices) -> RowsCall | None:
+    """The call of an instruction that computes row by row, or None for others.
+
+    NotTraceable as of `lower`.
+    """
+    return _ClassLowering(instr, arch, operands, choices).lower_rows()
 
 
 def traced_writes(
-    instr: Instr, arch: Arch, operands: Operands, sums: bool | None
+    instr: Instr, arch: Arch, operands: Operands, choices: Choices = Choices()
 ) -> tuple[list[tuple[Destination, ArrayTerm]], list[OperandPlace]]:
     """What an instruction's meaning writes where, and the operands that its terms number.
 
     To be called inside of `recorded_decisions`, which has what that depends on besides.
     """
-    lowering = _ClassLowering(instr, arch, operands, sums)
+    lowering = _ClassLowering(instr, arch, operands, choices)
     with np.errstate(all="ignore"):
         return lowering.traced_writes(), lowering.places
 
 
 class _ClassLowering:
-    def __init__(self, instr: Instr, arch: Arch, operands: Operands, sums: bool | None) -> None:
-        self.instr, self.arch, self.operands, self.sums = instr, arch, operands, sums
+    def __init__(self, instr: Instr, arch: Arch, operands: Operands, choices: Choices) -> None:
+        self.instr, self.arch, self.operands = instr, arch, operands
+        self.sums, self.unread, self.large = choices.sums, choices.unread, choices.large
         self.places: list[OperandPlace] = []
         self.scratch = 0
 
@@ -197,7 +245,7 @@ class _ClassLowering:
         calls: list[HostCall] = []
         if len(writes) == 1 and _product_in(writes[0][1]) is not None:
             calls = self._product_calls(*writes[0], is_staged=is_staged)
-        elif is_staged:
+        elif is_staged and writes:
             staged = [(self._scratch_store(store), node) for store, node in writes]
             calls = [self._nest_call(staged)]
             for (store, _), (inside, _) in zip(writes, staged, strict=True):
@@ -205,10 +253,30 @@ class _ClassLowering:
         elif writes:
             calls = [self._nest_call(writes)]
         for name, kept, access in self.instr.states_touched():
-            if access == "forgets":
+            if access == "forgets" and name not in self.unread:
                 calls.append(self._forgetting_call(name, kept))
         guards = tuple(self._guard(term) for term in decisions)
         return Lowered(tuple(calls), self.scratch, guards)
+
+    def lower_rows(self) -> RowsCall | None:
+        with np.errstate(all="ignore"), recorded_decisions() as decisions:
+            writes = self.traced_writes()
+        if decisions or not writes:
+            return None
+        nest = build_nest(writes)
+        if not nest.outer or simplified(nest).transposes:
+            return None
+        nest = simplified(nest, keeps_first=True)
+        elements = math.prod((*nest.outer[1:], *nest.inner))
+        if elements < LEAST_OF_ROW and nest.outer[0] > MOST_SHORT_ROWS:
+            return None
+        call = self._call_of(nest)
+        written = {number for number, _ in (*nest.stores, *nest.results)}
+        accesses = tuple(
+            _row_access(slot, nest, self._place_of_slot(slot), number in written)
+            for number, slot in enumerate(nest.slots)
+        )
+        return RowsCall(call, accesses) if call.is_parallel else None
 
     def _guard(self, decision: ArrayTerm) -> HostCall:
         place = self._place(OperandPlace("decision"))
@@ -353,25 +421,31 @@ class _ClassLowering:
             if not isinstance(value, Pattern):
                 yield None, None
                 continue
+            if name in self.unread:
+                yield None, None
+                continue
             dtype = storage_dtype(value.dtype)
             if dtype.names:
                 raise NotTraceable(f"{value.dtype} operands")
             place = self._place(OperandPlace("pattern", name))
             yield Destination(place, value.shape, self.operands.steps(name, value), dtype), value
         for name, kept in instr.states.items():
-            is_set = instr.state_access(name) in ("writes", "updates")
+            is_set = instr.state_access(name) in ("writes", "updates") and name not in self.unread
             yield (self._state_store(name, kept) if is_set else None), None
 
     def _nest_call(self, writes: Sequence[tuple[Destination, ArrayTerm]]) -> HostCall:
-        nest = simplified(build_nest(writes))
+        return self._call_of(simplified(build_nest(writes)))
+
+    def _call_of(self, nest: LoopNest) -> HostCall:
         words = [*nest.outer, *nest.inner]
         addresses = []
         for slot in nest.slots:
             addresses.append((len(words), self._place_of_slot(slot)))
             words += [0, *slot.steps]
         parts = nest.outer[0] if nest.outer else 1
+        large = [n for n, s in enumerate(nest.slots) if self._place_of_slot(s).name in self.large]
         return HostCall(
-            nest_code(nest), tuple(words), tuple(addresses), parts, nest_nanoseconds(nest),
+            nest_code(nest, large), tuple(words), tuple(addresses), parts, nest_nanoseconds(nest),
             is_parallel=is_parallel(nest),
         )  # fmt: skip
 
@@ -544,6 +618,17 @@ def _replaced(node: ArrayTerm, product: ProductTerm, result: ArrayTerm) -> Array
     if _product_in(node) is not None:
         raise NotTraceable(f"{type(node).__name__} of a product")
     return node
+
+
+def _row_access(slot: Slot, nest: LoopNest, place: OperandPlace, is_written: bool) -> RowAccess:
+    """What an iteration of a nest's first loop accesses by a slot."""
+    step, *inner_steps = slot.steps
+    loops = list(zip(inner_steps, (*nest.outer[1:], *nest.inner), strict=True))
+    width = item_bytes(slot.dtype)
+    low = sum(each * (extent - 1) for each, extent in loops if each < 0)
+    high = width + sum(each * (extent - 1) for each, extent in loops if each > 0)
+    touched = width * math.prod(extent for each, extent in loops if each)
+    return RowAccess(place, step, low, high, touched, is_written)
 
 
 def _side_code(slot: Slot) -> Side:

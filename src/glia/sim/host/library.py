@@ -104,4 +104,5 @@ def _compiled(text: str) -> bytes:
 @cache
 def host_library() -> CodeLibrary:
     """The library of this process."""
-    return CodeLibrary(ObjectCache(cache_folder(sorted(Path(__file__).parent.glob("*.py")))))
+    sources = sorted(Path(__file__).parent.rglob("*.py"))
+    return CodeLibrary(ObjectCache(cache_folder(sources)))

@@ -246,10 +246,11 @@ class _Builder:
         return self.slots.setdefault(slot, len(self.slots))
 
 
-def simplified(nest: LoopNest) -> LoopNest:
+def simplified(nest: LoopNest, *, keeps_first: bool = False) -> LoopNest:
     """The nest without variables of one iteration, neighbours that step evenly made one.
 
-    Without reductions the last loop is the inner one.
+    Without reductions the last loop is the inner one. With `keeps_first` the first outer loop stays
+    what it is, and no loop is ordered to transpose.
     """
     has_inner = bool(nest.reductions)
     split = len(nest.outer) if has_inner else len(nest.outer) + len(nest.inner)
@@ -257,11 +258,14 @@ def simplified(nest: LoopNest) -> LoopNest:
     columns = [
         (extent, tuple(slot.steps[v] for slot in nest.slots)) for v, extent in enumerate(extents)
     ]
-    outer, inner = _merged(columns[:split]), _merged(columns[split:])
+    first = columns[: int(keeps_first)]
+    outer, inner = _merged(columns[len(first) : split]), _merged(columns[split:])
     transposes = False
     if not has_inner:
-        outer, transposes = _ordered_to_transpose(nest, outer)
+        if not keeps_first:
+            outer, transposes = _ordered_to_transpose(nest, outer)
         outer, inner = outer[:-1], outer[-1:]
+    outer = [*first, *outer]
     if not inner:
         inner = [(1, (0,) * len(nest.slots))]
     if not outer and not has_inner:

@@ -9,16 +9,17 @@ then the rest one by one, with the same instructions, so that no lane's result d
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
+from llvmlite import binding, ir
 
 from glia.sim.host.functions import IDENTITIES, apply
-from glia.sim.host.loop_nest import TILE, LoopNest, NestReduction, Scalar, Slot
+from glia.sim.host.loop_nest import TILE, LoopNest, NestReduction, Scalar, Slot, walk_scalar
 from glia.sim.host.loops import PART, counted_loop, pointer, word_at
 from glia.sim.host.scalar_code import (
     WORD,
@@ -36,6 +37,10 @@ from glia.sim.host.scalar_code import (
 SHORT_VECTOR = 4  # lanes of what is left, and of loops of a window's width
 NOTHING: Mapping[int, Value] = MappingProxyType({})
 VECTOR = 16  # lanes; several registers of most hosts, so that long latencies overlap
+WIDE_VECTOR = 64  # lanes of sums of what takes little to compute: each waits for the one before
+STREAMED_BYTES = 64  # of a cache line: what begins there is stored past the caches
+FENCE = "llvm.x86.sse.sfence"
+MOST_APPLIED = 2  # functions of a value that is summed in wide vectors
 
 
 @dataclass(frozen=True)
@@ -48,6 +53,7 @@ class NestCode:
     reductions: tuple[NestReduction, ...]
     results: tuple[tuple[int, Scalar], ...]
     transposes: bool = False
+    streamed: tuple[int, ...] = ()  # slots that are stored past the caches where they are aligned
 
     @property
     def name(self) -> str:
@@ -59,11 +65,29 @@ class NestCode:
         _NestWriter(self, module).write()
 
 
-def nest_code(nest: LoopNest) -> NestCode:
-    """The code that runs a simplified nest."""
+def nest_code(nest: LoopNest, unread: Collection[int] = ()) -> NestCode:
+    """The code that runs a simplified nest; `unread` are slots that are not read for long."""
     slots = tuple((slot.dtype, _stepping(slot, nest)) for slot in nest.slots)
     loops = (len(nest.outer), len(nest.inner))
-    return NestCode(loops, slots, nest.stores, nest.reductions, nest.results, nest.transposes)
+    values = [value for _, value in nest.stores] + [each.value for each in nest.reductions]
+    read = set().union(*map(_loaded, values))
+    streamed = [
+        number
+        for number, _ in nest.stores
+        if number in unread and number not in read and slots[number][1] == "unit"
+        and nest.inner[-1] >= VECTOR and _can_stream()
+    ]  # fmt: skip
+    return NestCode(
+        loops, slots, nest.stores, nest.reductions, nest.results, nest.transposes,
+        () if nest.transposes else tuple(sorted(set(streamed))),
+    )  # fmt: skip
+
+
+@cache
+def _can_stream() -> bool:
+    """Whether this host stores past its caches, and `FENCE` is what orders that."""
+    triple: str = binding.get_process_triple()
+    return triple.startswith("x86_64")
 
 
 def _stepping(slot: Slot, nest: LoopNest) -> str:
@@ -92,14 +116,21 @@ class _NestWriter:
         starts = [self.count + each * number for number in range(len(code.slots))]
         self.addresses = [self._word(start) for start in starts]
         self.steps = [[self._word(start + 1 + v) for v in range(self.count)] for start in starts]
-        self.sums: list[tuple[Value, Value]] = []  # per reduction: places of vector and single sum
+        applied = max((_applied(each.value) for each in code.reductions), default=0)
+        is_wide = applied <= MOST_APPLIED and not code.stores
+        self.sum_lanes = (WIDE_VECTOR, VECTOR, 1) if is_wide else (VECTOR, 1)
+        self.is_streaming = False
+        self.sums: list[dict[int, Value]] = []  # per reduction: places of sums, by their lanes
 
     def write(self) -> None:
         for reduction in self.code.reductions:
-            kinds = [register_type(reduction.dtype)]
-            kinds.append(ir.VectorType(kinds[0], VECTOR))
-            self.sums.append((self.builder.alloca(kinds[1]), self.builder.alloca(kinds[0])))
+            kind = register_type(reduction.dtype)
+            kinds = {n: ir.VectorType(kind, n) if n > 1 else kind for n in self.sum_lanes}
+            self.sums.append({n: self.builder.alloca(each) for n, each in kinds.items()})
         self._outer_loops(0, self.addresses)
+        if self.code.streamed:
+            kind = ir.FunctionType(ir.VoidType(), [])
+            self.builder.call(ir.Function(self.module, kind, FENCE), [])
         self.builder.ret(WORD(0))
 
     def _word(self, number: int) -> Value:
@@ -114,7 +145,7 @@ class _NestWriter:
             return
         if self.code.reductions:
             self._start_sums()
-        self._inner_loops(depth, addresses)
+        self._inner_loops_by_alignment(depth, addresses)
         if self.code.results:
             self._store_results(addresses)
 
@@ -158,6 +189,28 @@ class _NestWriter:
             columns = {number: vectors[row] for number, vectors in turned.items()}
             self._iteration(i, TILE, addresses, self._fixed(addresses), columns)
 
+    def _inner_loops_by_alignment(self, depth: int, addresses: Sequence[Value]) -> None:
+        """The inner loops, twice where some slots are stored past the caches if they are aligned.
+
+        Inner loops beside the innermost one keep to what is aligned if their steps do.
+        """
+        if not self.code.streamed:
+            self._inner_loops(depth, addresses)
+            return
+        builder, bits = self.builder, WORD(0)
+        for number in self.code.streamed:
+            inner_steps = self.steps[number][self.code.loops[0] : -1]
+            for each in (addresses[number], *inner_steps):
+                bits = builder.or_(bits, each)
+        rest = builder.and_(bits, WORD(STREAMED_BYTES - 1))
+        with builder.if_else(builder.icmp_signed("==", rest, WORD(0))) as (aligned, other):
+            with aligned:
+                self.is_streaming = True
+                self._inner_loops(depth, addresses)
+                self.is_streaming = False
+            with other:
+                self._inner_loops(depth, addresses)
+
     def _inner_loops(self, depth: int, addresses: Sequence[Value]) -> None:
         if depth < self.count - 1:
             self._loop_over(depth, addresses, self._inner_loops)
@@ -165,7 +218,8 @@ class _NestWriter:
         fixed = self._fixed(addresses)
         builder, extent = self.builder, self.extents[-1]
         start = WORD(0)
-        for count in (VECTOR, 1) if self.code.reductions else (VECTOR, SHORT_VECTOR, 1):
+        counts = self.sum_lanes if self.code.reductions else (VECTOR, SHORT_VECTOR, 1)
+        for count in counts:
             end = builder.and_(extent, WORD(-count))
             self._counted_iterations(start, end, count, addresses, fixed)
             start = end
@@ -249,7 +303,7 @@ class _NestWriter:
         for number, value in stored:
             self._store(lanes, number, self._places(lanes, number, addresses[number], i), value)
         for reduction, places in zip(self.code.reductions, self.sums, strict=True):
-            place = places[0] if count > 1 else places[1]
+            place = places[count]
             value = self._value(lanes, reduction.value, values, load)
             kind = lanes.of(register_type(reduction.dtype))
             before = self.builder.load(place, typ=kind)
@@ -282,6 +336,12 @@ class _NestWriter:
 
     def _store(self, lanes: Lanes, number: int, places: list[Value], value: Value) -> None:
         if len(places) == 1:
+            width = lanes.count * item_bytes(self._dtype(number))
+            if self.is_streaming and number in self.code.streamed and lanes.count == VECTOR:
+                stored = self.builder.store(value, places[0], align=min(width, STREAMED_BYTES))
+                once = self.module.add_metadata([ir.IntType(32)(1)])
+                stored.set_metadata("nontemporal", once)
+                return
             self.builder.store(value, places[0], align=1)
             return
         for lane, place in enumerate(places):
@@ -328,21 +388,25 @@ class _NestWriter:
 
     def _start_sums(self) -> None:
         for reduction, places in zip(self.code.reductions, self.sums, strict=True):
-            for count, place in zip((VECTOR, 1), places, strict=True):
+            for count, place in places.items():
                 lanes = Lanes(self.builder, count)
                 start = lanes.constant(reduction.dtype, identity(reduction))
                 self.builder.store(start, place)
 
     def _reduced(self, number: int) -> Value:
         """The sum over all lanes, halves onto each other, and over the rest."""
-        reduction, (place, single) = self.code.reductions[number], self.sums[number]
-        builder, kind = self.builder, register_type(reduction.dtype)
-        vector = folded(
-            builder, builder.load(place, typ=ir.VectorType(kind, VECTOR)), VECTOR,
-            lambda lanes, halves: apply(lanes, reduction.function, reduction.dtype, halves),
-        )  # fmt: skip
-        rest = builder.load(single, typ=kind)
-        return apply(Lanes(builder, 1), reduction.function, reduction.dtype, (vector, rest))
+        reduction, builder = self.code.reductions[number], self.builder
+        kind = register_type(reduction.dtype)
+
+        def combine(lanes: Lanes, values: Sequence[Value]) -> Value:
+            return apply(lanes, reduction.function, reduction.dtype, values)
+
+        total: Value | None = None
+        for count, place in self.sums[number].items():
+            found = builder.load(place, typ=ir.VectorType(kind, count) if count > 1 else kind)
+            one = folded(builder, found, count, combine)
+            total = one if total is None else combine(Lanes(builder, 1), (total, one))
+        return total
 
     def _store_results(self, addresses: Sequence[Value]) -> None:
         lanes = Lanes(self.builder, 1)
@@ -385,6 +449,18 @@ def _from_memory(lanes: Lanes, dtype: str, value: Value) -> Value:
 
 def _in_memory(lanes: Lanes, dtype: str, value: Value) -> Value:
     return lanes.builder.zext(value, lanes.of(ir.IntType(8))) if dtype == "bool" else value
+
+
+def _applied(value: Scalar) -> int:
+    """How many functions a value applies."""
+    found = 0
+
+    def count(part: Scalar) -> None:
+        nonlocal found
+        found += part[0] in ("apply", "cast")
+
+    walk_scalar(value, count)
+    return found
 
 
 def _loaded(value: Scalar) -> set[int]:

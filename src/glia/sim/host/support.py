@@ -9,7 +9,7 @@ from functools import cache
 
 from glia.base.loc import stacklevel_of_caller
 from glia.sim.host.library import host_library
-from glia.sim.host.pool import PoolCode
+from glia.sim.host.threads.pool import PoolCode
 
 WORD_BYTES = 8
 

@@ -6,6 +6,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,17 +18,23 @@ from glia.isa.kit import Instr, register_variable
 from glia.isa.operand import Memory, Pattern, Tile, reach
 from glia.machine.ir import Block, Branch, Loop, Program, Statement, While, walk
 from glia.sim.host.instruction_classes import (
+    Choices,
     HostCall,
     Lowered,
     OperandPlace,
     Operands,
+    RowsCall,
     class_key,
     lower,
+    lower_rows,
     refusal,
 )
-from glia.sim.host.library import host_library
+from glia.sim.host.library import Code, host_library
 from glia.sim.host.overlap import must_stage
-from glia.sim.host.pool import (
+from glia.sim.host.rewriting.unread_results import ALL_READ, UnreadResults
+from glia.sim.host.scalar_code import NotLowered
+from glia.sim.host.steps import Op
+from glia.sim.host.threads.pool import (
     HEADER,
     MOST_ITERATIONS,
     SHARED_NANOSECONDS,
@@ -35,10 +42,9 @@ from glia.sim.host.pool import (
     WaveCode,
     lanes,
 )
-from glia.sim.host.scalar_code import NotLowered
-from glia.sim.host.steps import Op
+from glia.sim.host.threads.strips import OperandStart, RowStrip, StripCode, StripPlanner
+from glia.sim.host.threads.waves import Duration, Unit, Wave, WavePlanner
 from glia.sim.host.traced import NotTraceable
-from glia.sim.host.waves import Duration, Wave, WavePlanner
 from glia.sim.memory import Region
 from glia.sim.run import Executor, immediate_operand
 from glia.sim.watchdog import fewest_executions
@@ -77,6 +83,7 @@ class Table:
     decision_words: list[tuple[int, int]] = field(default_factory=list)  # word, and what it is of
     guarded: list[Instr] = field(default_factory=list)  # may be executed in Python
     waves: list[int] = field(default_factory=list)  # words of calls that are waves
+    strips: list[int] = field(default_factory=list)  # words of calls that are strips
     pool_words: list[int] = field(default_factory=list)  # words that point to the pool's address
     numbers: list[Any] = field(default_factory=list)  # immediates, kept where words point
     scratch: int = 0
@@ -86,6 +93,7 @@ class Table:
 
 
 _CLASSES: dict[tuple[Any, ...], Lowered | str] = {}
+_ROWS: dict[tuple[Any, ...], RowsCall | None] = {}  # of classes
 
 
 class TableBuilder:
@@ -98,16 +106,24 @@ class TableBuilder:
         arch: Arch,
         *,
         bases: Mapping[str, Tile] | None = None,
+        unread: UnreadResults = ALL_READ,
     ) -> None:
         """`program` is the executor's, or one of the same values in the same memories.
 
-        Instructions run at once where `bases` are given, those of the `MoveTracer` that made it.
+        Instructions run at once, or by rows, where `bases` are given, those of the `MoveTracer`
+        that made it. What is `unread` is not computed.
         """
         self.executor, self.program, self.arch = executor, program, arch
+        self._unread = unread
         self.table = Table()
-        self._planner: WavePlanner | None = None
+        self._waves: WavePlanner | None = None
+        self._strips: StripPlanner | None = None
+        if bases is not None:
+            start = partial(self._start, bases)
+            self._strips = StripPlanner(lanes(), PIECES * lanes(), self._rows, start)
         if bases is not None and lanes() > 1:
-            self._planner = WavePlanner(program, bases, lanes(), self._duration)
+            self._waves = WavePlanner(program, bases, lanes(), self._duration)
+        self.codes: dict[int, Code] = {}  # by the word that takes their address
         self._trips: dict[str, int] = {}  # of the loops around
         self._scratch_start = 0  # where scratch of the current instruction begins
         self._numbers: dict[int, int] = {}
@@ -122,14 +138,16 @@ class TableBuilder:
         for instr in walk(self.program.body):
             if id(instr) not in self._variants:
                 self._variants[id(instr)] = self._lowered(instr)
-        found = [each for each in self._variants.values() if isinstance(each, Variants)]
-        calls = [call for each in found for made in each.calls.values() for call in made.all_calls]
-        host_library().load([PoolCode(), WaveCode(), *(call.code for call in calls)])
-        self._entry = host_library().address(PoolCode())
-        self.table.code += [Op.BEGIN]
+        library, table = host_library(), self.table
+        library.load([PoolCode(), WaveCode(), StripCode()])
+        self._entry = library.address(PoolCode())
+        table.code += [Op.BEGIN]
         self._block(self.program.body)
-        self.table.code += [Op.END]
-        return self.table
+        table.code += [Op.END]
+        library.load(self.codes.values())
+        for word, code in self.codes.items():
+            table.words[word] = library.address(code)
+        return table
 
     def _lowered(self, instr: Instr) -> Variants | str:
         """The calls of an instruction, or why its meaning runs in Python."""
@@ -137,16 +155,41 @@ class TableBuilder:
             return "PSUM of a program whose sums only a run tells apart"
         if instr.index_checks():
             return "it reports indices"
-        condition, choices = sums_condition(instr)
+        condition, conditions = sums_condition(instr)
         operands = self.operands_of(instr)
         calls = {}
-        for sums in choices:
+        for sums in conditions:
             is_staged = must_stage(instr, self.executor.memories, self.program)
-            made = _class_calls(instr, self.arch, operands, sums, is_staged)
+            choices = Choices(sums, self._unread_results(instr), self._unread.large_operands(instr))
+            made = _class_calls(instr, self.arch, operands, choices, is_staged)
             if isinstance(made, str):
                 return made
             calls[sums] = made
         return Variants(calls, condition)
+
+    def _unread_results(self, instr: Instr) -> frozenset[str]:
+        """Operands and states that need nothing, of an instruction with other results."""
+        unread = self._unread.of_instruction(instr)
+        if not unread:
+            return unread
+        written = {
+            name
+            for name, _, pattern in instr.operands()
+            if instr.access(name) != "reads" and (name not in unread or not self._is_fixed(pattern))
+        }
+        return unread - written if written else frozenset()
+
+    def _is_fixed(self, pattern: Pattern) -> bool:
+        """Whether a pattern is at one place, which lies within its tile."""
+        parts = pattern_parts(pattern, self._region(pattern.tile))
+        return all(
+            each.is_constant and low <= each.constant <= high for _, (low, high), each in parts
+        )
+
+    def _keeps_states(self, instr: Instr) -> bool:
+        """Whether an instruction touches states of engines that some instruction reads."""
+        touched = {name for name, _, _ in instr.states_touched()}
+        return bool(touched - self._unread_results(instr))
 
     def operands_of(self, instr: Instr) -> Operands:
         """How the operands of an instruction lie in the memories."""
@@ -160,15 +203,18 @@ class TableBuilder:
             for statement in self._planned(list(group)):
                 if isinstance(statement, Wave):
                     self._wave(statement)
+                elif isinstance(statement, RowStrip):
+                    self._strip(statement)
                 else:
                     self._statement(statement)
 
-    def _planned(self, statements: Sequence[Statement]) -> Iterable[Statement | Wave]:
-        """Statements that are all instructions, or none is, some of them in waves."""
-        instructions = [each for each in statements if isinstance(each, Instr)]
-        if self._planner is None or not instructions:
+    def _planned(self, statements: Sequence[Statement]) -> Iterable[Statement | RowStrip | Wave]:
+        """Statements that are all instructions, or none is, some of them in strips and waves."""
+        units: list[Unit] = [each for each in statements if isinstance(each, Instr)]
+        if not units or self._strips is None:
             return statements
-        return self._planner.planned(instructions)
+        units = list(self._strips.planned([each for each in units if isinstance(each, Instr)]))
+        return units if self._waves is None else self._waves.planned(units)
 
     def _statement(self, statement: Statement) -> None:
         code = self.table.code
@@ -277,7 +323,8 @@ class TableBuilder:
         table, code = self.table, self.table.code
         table.scratch = max(table.scratch, self._scratch_start + lowered.scratch)
         start, grain = len(table.words), _grain(call)
-        table.words += [host_library().address(call.code), call.parts, grain, 0, *call.words]
+        self.codes[start] = call.code
+        table.words += [0, call.parts, grain, 0, *call.words]
         if grain < call.parts and head[0] == Op.CALL:
             table.pool_words.append(start + HEADER - 1)
         code += [*head, 0, self._number(instr), 0, int(call.nanoseconds) // UNIT, 0]
@@ -288,15 +335,83 @@ class TableBuilder:
             self._address(instr, start + HEADER + word, place)
         code[at + 4] = len(code) - at - 5
 
-    # --- waves --------------------------------------------------------------------------------
+    # --- strips and waves ---------------------------------------------------------------------
 
-    def _duration(self, instr: Instr) -> Duration | None:
-        """How long an instruction takes; None where it is not for a wave."""
+    def _rows(self, instr: Instr) -> RowsCall | None:
+        """The call of an instruction that may be in a strip."""
         found = self._variants[id(instr)]
-        if isinstance(found, str) or not self._is_always_in_range(instr):
+        if isinstance(found, str) or found.condition is not None or len(found.calls) != 1:
+            return None
+        ((sums, made),) = found.calls.items()
+        if len(made.all_calls) != 1 or made.scratch or not self._is_always_in_range(instr):
+            return None
+        operands = self.operands_of(instr)
+        choices = Choices(sums, self._unread_results(instr), self._unread.large_operands(instr))
+        key = class_key(instr, operands), self.arch.name, choices
+        if key not in _ROWS:
+            _ROWS[key] = _rows_call(instr, self.arch, operands, choices)
+        return _ROWS[key]
+
+    def _start(
+        self, bases: Mapping[str, Tile], instr: Instr, place: OperandPlace
+    ) -> OperandStart | None:
+        """Where an operand of a call begins; None for what no instruction writes."""
+        if place.kind == "state":
+            values, partition, _ = self.executor.states.lanes(instr, instr.states[place.name])
+            return OperandStart(f"state.{id(values)}", partition * values.strides[0])
+        if place.kind != "pattern":
+            return None
+        pattern = _pattern_of(instr, place)
+        parts = pattern_parts(pattern, self._region(pattern.tile))
+        start = sum((each * scale for scale, _, each in parts), Affine())
+        tile = bases.get(pattern.tile.name, pattern.tile)
+        low = self.program.addresses.get(tile.name, 0)
+        size = tile.bytes if tile.memory is Memory.HBM else tile.bytes_per_partition
+        return OperandStart(tile.name, start, tile.memory, low, low + size)
+
+    def _strip(self, strip: RowStrip) -> None:
+        """Operations that prepare the calls of a strip, and the one that makes them."""
+        start, code = self._prepared_strip(strip), self.table.code
+        grain = _grain_of(strip.pieces, strip.nanoseconds)
+        self.table.words[start + 2] = grain
+        if grain < strip.pieces:
+            self.table.pool_words.append(start + HEADER - 1)
+        spent = int(strip.nanoseconds) // UNIT
+        code += [Op.CALL, self._entry, 0, self._number(strip.instructions[0]), 0, spent, 0]
+        self.table.call_words.append((len(code) - 5, start))
+        code[-3] = len(code)
+
+    def _prepared_strip(self, strip: RowStrip) -> int:
+        """The first word of a strip, after operations that prepare its calls."""
+        table, start = self.table, len(self.table.words)
+        self.codes[start] = StripCode()
+        table.words += [0, strip.pieces, strip.pieces, 0, len(strip.calls)]
+        slot = len(table.words)
+        table.words += [
+            number for rows in strip.calls for number in (0, rows.call.parts // strip.pieces)
+        ]
+        for instr, rows in zip(strip.instructions, strip.calls, strict=True):
+            table.native[instr.mnemonic()] += 1
+            ends: list[int] = []
+            self._call([Op.PREPARE, slot], instr, Lowered((rows.call,), 0), rows.call, ends)
+            for end in ends:
+                table.code[end] = len(table.code)
+            slot += 2
+        table.strips.append(start)
+        return start
+
+    def _duration(self, unit: Unit) -> Duration | None:
+        """How long a unit takes; None where it is not for a wave."""
+        if isinstance(unit, RowStrip):
+            if any(map(self._keeps_states, unit.instructions)):
+                return None
+            shared = unit.nanoseconds / (lanes() * SHARED_EFFICIENCY)
+            return Duration(unit.nanoseconds, shared)
+        found = self._variants[id(unit)]
+        if isinstance(found, str) or not self._is_always_in_range(unit):
             return None
         made = list(found.calls.values())
-        if any(each.guards for each in made) or any(True for _ in instr.states_touched()):
+        if any(each.guards for each in made) or self._keeps_states(unit):
             return None
         if found.condition is not None and not set(found.condition.variables) <= set(self._trips):
             return None
@@ -309,7 +424,8 @@ class TableBuilder:
         table, code = self.table, self.table.code
         counts = [sum(map(self._most_calls, chain)) for chain in wave.chains]
         start, first = len(table.words), 2 * len(counts)
-        table.words += [host_library().address(WaveCode()), len(counts), 1, 0]
+        self.codes[start] = WaveCode()
+        table.words += [0, len(counts), 1, 0]
         table.pool_words.append(start + HEADER - 1)
         for count in counts:
             table.words += [first, count]
@@ -320,36 +436,46 @@ class TableBuilder:
         code += [Op.OPEN, slot, sum(counts)]
         spent = 0.0
         for chain in wave.chains:
-            for instr in chain:
-                spent += self._prepare(instr, slot)
-                slot += self._most_calls(instr)
+            for unit in chain:
+                spent += self._prepare(unit, slot)
+                slot += self._most_calls(unit)
             self._scratch_start += max(map(self._most_scratch, chain))
         self._scratch_start = 0
-        code += [Op.CALL, self._entry, 0, self._number(wave.chains[0][0]), 0]
+        code += [Op.CALL, self._entry, 0, self._number(_first_of(wave.chains[0][0])), 0]
         table.call_words.append((len(code) - 3, start))
         code += [int(spent) // UNIT, 0]
         code[-3] = len(code)
 
-    def _most_calls(self, instr: Instr) -> int:
-        return max(len(each.calls) for each in self._variants_of(instr).calls.values())
+    def _most_calls(self, unit: Unit) -> int:
+        if isinstance(unit, RowStrip):
+            return 1
+        return max(len(each.calls) for each in self._variants_of(unit).calls.values())
 
-    def _most_scratch(self, instr: Instr) -> int:
-        return max(each.scratch for each in self._variants_of(instr).calls.values())
+    def _most_scratch(self, unit: Unit) -> int:
+        if isinstance(unit, RowStrip):
+            return 0
+        return max(each.scratch for each in self._variants_of(unit).calls.values())
 
     def _variants_of(self, instr: Instr) -> Variants:
         found = self._variants[id(instr)]
         assert isinstance(found, Variants)
         return found
 
-    def _prepare(self, instr: Instr, slot: int) -> float:
-        """Operations that prepare the calls of an instruction; how long these take."""
-        found, ends = self._variants_of(instr), list[int]()
+    def _prepare(self, unit: Unit, slot: int) -> float:
+        """Operations that prepare the calls of a unit; how long these take."""
+        if isinstance(unit, RowStrip):
+            start, code = self._prepared_strip(unit), self.table.code
+            code += [Op.PREPARE, slot, 0, self._number(unit.instructions[0]), 0, 0, 0]
+            self.table.call_words.append((len(code) - 5, start))
+            code[-3] = len(code)
+            return unit.nanoseconds
+        found, ends = self._variants_of(unit), list[int]()
 
         def prepare(lowered: Lowered) -> None:
             for position, call in enumerate(lowered.calls):
-                self._call([Op.PREPARE, slot + position], instr, lowered, call, ends)
+                self._call([Op.PREPARE, slot + position], unit, lowered, call, ends)
 
-        self._by_variant(instr, found, ends, prepare)
+        self._by_variant(unit, found, ends, prepare)
         for end in ends:
             self.table.code[end] = len(self.table.code)
         return max(sum(call.nanoseconds for call in each.calls) for each in found.calls.values())
@@ -375,8 +501,7 @@ class TableBuilder:
             limits = (0, len(values) - count)
             self._sum(word, ("", values), [(values.strides[0], limits, partition)])
         else:
-            value = getattr(instr, place.name)
-            pattern = value[place.number] if isinstance(value, tuple) else value
+            pattern = _pattern_of(instr, place)
             parts = list(pattern_parts(pattern, self._region(pattern.tile)))
             self._sum(word, (pattern.tile.name, pattern.tile), parts)
 
@@ -438,19 +563,39 @@ class TableBuilder:
 
 
 def _class_calls(
-    instr: Instr, arch: Arch, operands: Operands, sums: bool | None, is_staged: bool
+    instr: Instr, arch: Arch, operands: Operands, choices: Choices, is_staged: bool
 ) -> Lowered | str:
     """The calls of the instruction's class, or why there are none; each class is traced once."""
-    key = (class_key(instr, operands), arch.name, sums, is_staged)
+    key = (class_key(instr, operands), arch.name, choices, is_staged)
     if key not in _CLASSES:
         try:
-            found: Lowered | str = lower(instr, arch, operands, sums, is_staged)
+            found: Lowered | str = lower(instr, arch, operands, choices, is_staged)
             if isinstance(found, Lowered) and (why := refusal(found)):
                 found = why
         except (NotTraceable, NotLowered) as problem:
             found = str(problem)
         _CLASSES[key] = found
     return _CLASSES[key]
+
+
+def _rows_call(instr: Instr, arch: Arch, operands: Operands, choices: Choices) -> RowsCall | None:
+    """The call of an instruction's class by rows, or None; each class is traced once."""
+    try:
+        found = lower_rows(instr, arch, operands, choices)
+        has_code = found is not None and not host_library().refusal(found.call.code)
+    except (NotTraceable, NotLowered):
+        return None
+    return found if has_code else None
+
+
+def _pattern_of(instr: Instr, place: OperandPlace) -> Pattern:
+    value = getattr(instr, place.name)
+    found: Pattern = value[place.number] if isinstance(value, tuple) else value
+    return found
+
+
+def _first_of(unit: Unit) -> Instr:
+    return unit.instructions[0] if isinstance(unit, RowStrip) else unit
 
 
 def sums_condition(instr: Instr) -> tuple[Affine | None, tuple[bool | None, ...]]:
@@ -487,8 +632,11 @@ def _elapsed(call: HostCall) -> float:
 
 def _grain(call: HostCall) -> int:
     """How many iterations a thread takes at once; all, where sharing them would not be faster."""
-    is_short = lanes() == 1 or call.nanoseconds < SHARED_NANOSECONDS
-    if is_short or not call.is_parallel or call.parts > MOST_ITERATIONS:
-        return call.parts
-    pieces = min(PIECES * lanes(), int(call.nanoseconds / PIECE_NANOSECONDS))
-    return -(-call.parts // pieces)
+    return _grain_of(call.parts, call.nanoseconds) if call.is_parallel else call.parts
+
+
+def _grain_of(parts: int, nanoseconds: float) -> int:
+    if lanes() == 1 or nanoseconds < SHARED_NANOSECONDS or parts > MOST_ITERATIONS:
+        return parts
+    pieces = min(PIECES * lanes(), max(1, int(nanoseconds / PIECE_NANOSECONDS)))
+    return -(-parts // pieces)

@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 from glia.base.machine_code.native import address_of
 from glia.machine.ir import Program
 from glia.neff.package import Neff
-from glia.sim.host.pool import VARIABLE, lanes
 from glia.sim.host.support import warn_unsupported, why_unsupported
+from glia.sim.host.threads.pool import VARIABLE, lanes
 from glia.sim.notifications import Notifications
 from glia.sim.ranks.channel import Array, ChannelClosed, SharedChannel, SharedMemory
 from glia.sim.ranks.errors import RankLost

@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from glia.sim.host.pool import VARIABLE as THREADS
-from glia.sim.host.pool import lanes
+from glia.sim.host.threads.pool import VARIABLE as THREADS
+from glia.sim.host.threads.pool import lanes
 from glia.sim.ranks.channel import (
     Array,
     ChannelClosed,

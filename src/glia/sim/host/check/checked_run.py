@@ -21,7 +21,7 @@ from glia.machine.ir import Program
 from glia.machine.text import print_instruction
 from glia.sim.host.check.error_bounds import BoundEvaluator, step_of
 from glia.sim.host.host_program import Arrays, HostProgram, checked_input
-from glia.sim.host.instruction_classes import OperandPlace, traced_writes
+from glia.sim.host.instruction_classes import Choices, OperandPlace, traced_writes
 from glia.sim.host.steps import Op, RunState, Stop
 from glia.sim.host.support import warn_unsupported, why_unsupported
 from glia.sim.host.table import sums_condition
@@ -184,7 +184,7 @@ class CheckedProgram(HostProgram):
         sums = None if condition is None else condition.evaluate(environment) != 0
         operands = self.builder.operands_of(instr)
         with recorded_decisions():
-            writes, places = traced_writes(instr, self._arch, operands, sums)
+            writes, places = traced_writes(instr, self._arch, operands, Choices(sums))
         evaluator = BoundEvaluator(lambda term: self._loaded(instr, environment, places, term))
         found = {}
         for store, term in writes:

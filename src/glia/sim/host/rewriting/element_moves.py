@@ -238,7 +238,7 @@ def _traced_moves(
     """The nest of an instruction whose meaning is a load, what it writes and what it reads."""
     try:
         with recorded_decisions() as decisions:
-            writes, places = traced_writes(instr, arch, operands, None)
+            writes, places = traced_writes(instr, arch, operands)
         if decisions or len(writes) != 1:
             return None
         nest = build_nest(writes)

@@ -17,21 +17,23 @@ from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Pattern, Tile
 from glia.machine.ir import Program
 from glia.sim.host.overlap import may_touch
+from glia.sim.host.threads.strips import RowStrip
 
-MOST_INSTRUCTIONS = 24  # of a wave
+MOST_UNITS = 24  # of a wave
 WAVE_NANOSECONDS = 2_000  # to begin and end one
+Unit = Instr | RowStrip
 
 
 @dataclass(frozen=True)
 class Wave:
-    """Chains of instructions, the longest first; each chain is in program order."""
+    """Chains of instructions and strips, the longest first; each is in program order."""
 
-    chains: tuple[tuple[Instr, ...], ...]
+    chains: tuple[tuple[Unit, ...], ...]
 
 
 @dataclass(frozen=True)
 class Duration:
-    """Nanoseconds of an instruction: in one thread, and by itself in all of them."""
+    """Nanoseconds of a unit: in one thread, and by itself in all of them."""
 
     single: float
     shared: float
@@ -45,24 +47,24 @@ class WavePlanner:
         program: Program,
         bases: Mapping[str, Tile],
         threads: int,
-        duration: Callable[[Instr], Duration | None],
+        duration: Callable[[Unit], Duration | None],
     ) -> None:
         """`duration` is None for what must not be in a wave. `bases` are a `MoveTracer`'s."""
         self._program, self._bases = program, bases
         self._threads, self._duration = threads, duration
 
-    def planned(self, instructions: Sequence[Instr]) -> Iterator[Instr | Wave]:
-        """The instructions in an order with the same meaning."""
-        durations = [self._duration(each) for each in instructions]
-        accesses = [self._accesses(each) for each in instructions]
+    def planned(self, units: Sequence[Unit]) -> Iterator[Unit | Wave]:
+        """The units in an order with the same meaning."""
+        durations = [self._duration(each) for each in units]
+        accesses = [self._accesses(each) for each in units]
         at = 0
-        while at < len(instructions):
+        while at < len(units):
             chains = self._best_chains(at, durations, accesses)
             if not chains:
-                yield instructions[at]
+                yield units[at]
                 at += 1
                 continue
-            yield Wave(tuple(tuple(instructions[n] for n in chain) for chain in chains))
+            yield Wave(tuple(tuple(units[n] for n in chain) for chain in chains))
             at += sum(map(len, chains))
 
     def _best_chains(
@@ -71,11 +73,11 @@ class WavePlanner:
         durations: Sequence[Duration | None],
         accesses: Sequence[Sequence[_Access]],
     ) -> list[list[int]]:
-        """The chains of the wave from an instruction on that saves most; none if none does."""
+        """The chains of the wave from a unit on that saves most; none if none does."""
         chains: list[list[int]] = []
         best: list[list[int]] = []
         saved, shared = 0.0, 0.0
-        for number in range(first, min(first + MOST_INSTRUCTIONS, len(durations))):
+        for number in range(first, min(first + MOST_UNITS, len(durations))):
             duration = durations[number]
             if duration is None:
                 break
@@ -107,7 +109,12 @@ class WavePlanner:
             heapq.heapreplace(ends, ends[0] + each)
         return max(ends) + WAVE_NANOSECONDS
 
-    def _accesses(self, instr: Instr) -> list[_Access]:
+    def _accesses(self, unit: Unit) -> list[_Access]:
+        if isinstance(unit, RowStrip):
+            return [each for instr in unit.instructions for each in self._accesses_of(instr)]
+        return self._accesses_of(unit)
+
+    def _accesses_of(self, instr: Instr) -> list[_Access]:
         found = []
         for name, _, pattern in instr.operands():
             base = self._bases.get(pattern.tile.name)

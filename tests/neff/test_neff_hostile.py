@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -109,6 +110,20 @@ def test_arbitrary_bytes_are_refused(data: bytes) -> None:
 def test_cut_files_are_refused(length: int) -> None:
     with pytest.raises(NeffError):
         Neff.from_bytes(NEFF[:length])
+
+
+def test_a_wrong_hash_is_said_first_where_it_is_computed_beside(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whether the data can be read otherwise or not."""
+    monkeypatch.setattr("glia.neff.read.LARGE_BYTES", 0)
+    assert Neff.from_bytes(NEFF).to_bytes() == NEFF
+    random = np.random.default_rng(0)
+    for _ in range(100):
+        data = bytearray(NEFF)
+        data[int(random.integers(1024, len(data)))] ^= 1 << int(random.integers(8))
+        with pytest.raises(DamagedNeff, match="hash"):
+            Neff.from_bytes(bytes(data))
 
 
 def test_wrong_hash_is_damage() -> None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 from glia.arch import TARGETS, get_target
+from glia.base.garbage_collection import collector_paused
 from glia.isa.operand import Memory
 from glia.machine.binary.decode import decode_program
 from glia.machine.binary.errors import DamagedNeff, UnsupportedNeffVersion
@@ -27,6 +30,7 @@ from glia.neff.metadata import RANK_COUNTS, REPORT, engine_file
 MAXIMUM_CORES = 64  # tpb_per_node has one byte for each of at most 64 nodes
 MAXIMUM_RANKS = 1 << 16
 MAXIMUM_JSON_BYTES = 64 << 20
+LARGE_BYTES = 16 << 20  # of a payload whose hash takes longer than a thread
 
 Contents = tuple[
     tuple[Program, ...],
@@ -39,6 +43,7 @@ Contents = tuple[
 ]
 
 
+@collector_paused()
 def read_neff(data: memoryview) -> Contents:
     """The fields of the `Neff` that glia wrote, in order.
 
@@ -61,7 +66,12 @@ def _read_neff(data: memoryview) -> Contents:
             supported=".".join(map(str, NEFF_VERSION)),
             received=".".join(map(str, header.version)),
         )
-    members = read_members(header, data)
+    with hash_checked(header, data[HEADER_BYTES:]):
+        return _read_contents(header, data)
+
+
+def _read_contents(header: Header, data: memoryview) -> Contents:
+    members = unpack_archive(data[HEADER_BYTES:])
     if not 1 <= header.cores <= MAXIMUM_CORES:
         raise DamagedNeff(part="header", reason=f"it asks for {header.cores} cores")
     programs = tuple(_program(members, f"sg{core:02d}") for core in range(header.cores))
@@ -92,13 +102,37 @@ def _ranks(given: Any) -> tuple[int, int]:
 def read_members(header: Header, data: memoryview) -> dict[str, memoryview]:
     """The archive's members, once the header's hash is found right."""
     payload = data[HEADER_BYTES:]
-    if header.package_version == PACKAGE_SHA256:
-        found = hashlib.sha256(payload).digest()
-    else:
-        found = hashlib.md5(payload, usedforsecurity=False).digest()
-    if header.data_hash[: len(found)] != found:
-        raise DamagedNeff(part="data", reason="its hash is not the one in the header")
+    _require_hash(header, _hash_of(header, payload))
     return unpack_archive(payload)
+
+
+@contextmanager
+def hash_checked(header: Header, payload: memoryview) -> Iterator[None]:
+    """DamagedNeff if the hash is not the header's, whatever else is found inside the context.
+
+    The hash of a large payload is computed in a thread beside that.
+    """
+    if len(payload) < LARGE_BYTES:
+        _require_hash(header, _hash_of(header, payload))
+        yield
+        return
+    with ThreadPoolExecutor(1) as pool:
+        found = pool.submit(_hash_of, header, payload)
+        try:
+            yield
+        finally:
+            _require_hash(header, found.result())
+
+
+def _hash_of(header: Header, payload: memoryview) -> bytes:
+    if header.package_version == PACKAGE_SHA256:
+        return hashlib.sha256(payload).digest()
+    return hashlib.md5(payload, usedforsecurity=False).digest()
+
+
+def _require_hash(header: Header, found: bytes) -> None:
+    if header.data_hash[: len(found)] != found:
+        raise DamagedNeff(part="data", reason="its hash is not the one in the header") from None
 
 
 def member(members: Mapping[str, memoryview], name: str) -> memoryview:

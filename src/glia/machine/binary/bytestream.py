@@ -5,9 +5,13 @@ from __future__ import annotations
 import struct
 from typing import NoReturn
 
+import numpy as np
+
 from glia.machine.binary.errors import DamagedNeff
 
 _FLOAT = struct.Struct("<d")
+_SHORT = 7 * 9  # bits of an integer of nine bytes, which 64 bits hold
+WINDOW_BYTES = 1 << 15  # that are looked at together
 MAXIMUM_VARINT_BYTES = 10
 MAXIMUM_MAGNITUDE = 1 << 48  # of places and counts: keeps later 64-bit arithmetic exact
 
@@ -26,10 +30,11 @@ class ByteWriter:
         """A non-negative integer below 2**70, seven bits to a byte, low bits first."""
         if not 0 <= value < 1 << 7 * MAXIMUM_VARINT_BYTES:
             raise ValueError(f"{value} does not fit the payload's integers")
+        data = self.data
         while value > 0x7F:
-            self.data.append(value & 0x7F | 0x80)
+            data.append(value & 0x7F | 0x80)
             value >>= 7
-        self.data.append(value)
+        data.append(value)
 
     def signed(self, value: int) -> None:
         """An integer, zigzag-coded: 0, -1, 1, -2, 2, ..."""
@@ -46,12 +51,19 @@ class ByteWriter:
 
 
 class ByteReader:
-    """Reads primitives from one member's bytes; DamagedNeff where they end early."""
+    """Reads primitives from one member's bytes; DamagedNeff where they end early.
+
+    The integers that would begin at each of the next bytes are computed together, so that reading
+    one is a look into a list.
+    """
 
     def __init__(self, data: bytes | memoryview, part: str) -> None:
         self._data = data
         self._part = part
         self.position = 0
+        self._first, self._count = 0, 0  # bytes of the window
+        self._integers: list[int] = []
+        self._ends: list[int] = []  # of these integers; 0 where that is not known
 
     @property
     def remaining(self) -> int:
@@ -71,6 +83,39 @@ class ByteReader:
 
     def unsigned(self) -> int:
         """A non-negative integer."""
+        at = self.position - self._first
+        if at < self._count and (end := self._ends[at]):
+            self.position = end
+            return self._integers[at]
+        if at >= self._count and self.remaining:
+            self._look_ahead()
+            return self.unsigned()
+        return self._unsigned_by_byte()
+
+    def _look_ahead(self) -> None:
+        """Compute the integers of up to nine bytes that would begin at each of the next ones."""
+        self._first = self.position
+        last = self.position + WINDOW_BYTES
+        found = np.frombuffer(self._data[self.position : last + _SHORT // 7], np.uint8)
+        self._count = count = min(WINDOW_BYTES, len(found))
+        padded = np.concatenate((found, np.full(_SHORT // 7, 0x80, np.uint8)))
+        integers = np.zeros(count, np.int64)
+        lengths = np.zeros(count, np.int64)
+        goes_on = np.ones(count, bool)
+        for number in range(_SHORT // 7):
+            each = padded[number : number + count]
+            part = (each & 0x7F).astype(np.int64) << 7 * number
+            integers |= np.where(goes_on, part, 0)
+            ends = goes_on & (each < 0x80)
+            lengths[ends] = number + 1
+            goes_on &= ~ends
+            if not goes_on.any():
+                break
+        ends_at = np.arange(count) + self.position + lengths
+        self._integers = integers.tolist()
+        self._ends = np.where(goes_on, 0, ends_at).tolist()
+
+    def _unsigned_by_byte(self) -> int:
         value = shift = 0
         for _ in range(MAXIMUM_VARINT_BYTES):
             byte = self.byte()
@@ -83,20 +128,24 @@ class ByteReader:
     def signed(self) -> int:
         """An integer."""
         value = self.unsigned()
-        return value >> 1 if not value & 1 else -((value + 1) >> 1)
+        return value >> 1 if not value & 1 else -(value + 1 >> 1)
 
     def place(self) -> int:
         """An integer that counts elements, bytes or events: of at most MAXIMUM_MAGNITUDE."""
-        return self._bounded(self.signed())
+        value = self.signed()
+        if not -MAXIMUM_MAGNITUDE <= value <= MAXIMUM_MAGNITUDE:
+            self._fail_beyond(value)
+        return value
 
     def extent(self) -> int:
         """A non-negative integer of at most MAXIMUM_MAGNITUDE."""
-        return self._bounded(self.unsigned())
-
-    def _bounded(self, value: int) -> int:
-        if abs(value) > MAXIMUM_MAGNITUDE:
-            self.fail(f"{value} is beyond any memory or count")
+        value = self.unsigned()
+        if value > MAXIMUM_MAGNITUDE:
+            self._fail_beyond(value)
         return value
+
+    def _fail_beyond(self, value: int) -> NoReturn:
+        self.fail(f"{value} is beyond any memory or count")
 
     def real(self) -> float:
         """A float64."""

@@ -6,7 +6,7 @@ import math
 import types
 import typing
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -63,6 +63,21 @@ class _Decoder:
         self._patterns: list[Pattern] = []
         self._opcodes: list[type[Instr]] = []
         self._sources: list[Loc] = []
+        self._readers: dict[int, Callable[[ByteReader, int], Any]] = {
+            ValueTag.NONE: lambda source, _: None,
+            ValueTag.FALSE: lambda source, _: False,
+            ValueTag.TRUE: lambda source, _: True,
+            ValueTag.INTEGER: lambda source, _: self._integer(source),
+            ValueTag.REAL: lambda source, _: source.real(),
+            ValueTag.TEXT: lambda source, _: self._text(source),
+            ValueTag.TUPLE: self._tuple,
+            ValueTag.DTYPE: lambda source, _: self._dtype(source),
+            ValueTag.PATTERN: self._pattern_of,
+            ValueTag.TILE: lambda source, _: self._tiles[source.index(len(self._tiles), "tile")],
+            ValueTag.AFFINE: lambda source, _: self._affine(source),
+            ValueTag.SCALAR: lambda source, _: self._scalar(source),
+            ValueTag.MEMORY: lambda source, _: MEMORIES[source.index(len(MEMORIES), "memory")],
+        }
 
     def decode(self) -> Program:
         source = self._from
@@ -146,8 +161,10 @@ class _Decoder:
         return pattern
 
     def _affine(self, source: ByteReader) -> Affine:
-        constant = source.place()
-        terms = tuple((self._text(source), source.place()) for _ in range(source.count()))
+        constant, count = source.place(), source.count()
+        if not count:
+            return Affine((), constant)
+        terms = tuple((self._text(source), source.place()) for _ in range(count))
         names = [variable for variable, _ in terms]
         if names != sorted(set(names)) or not all(coefficient for _, coefficient in terms):
             source.fail("an affine expression is not in normal form")
@@ -260,9 +277,9 @@ class _Decoder:
             fields["signals"] = tuple(Signal(self._text(source), source.place()) for _ in signals)
         if parts & FieldBits.SOURCE:
             fields["loc"] = self._sources[source.index(len(self._sources), "source line")]
-        for name in encoded_fields(kind):
+        for name, is_allowed in _checks(kind):  # type: ignore[arg-type]  # as of `__hash__`
             fields[name] = value = self._value(source, 0)
-            if not _fits(kind, name, value):
+            if not is_allowed(value):
                 source.fail(f"{kind.mnemonic()} cannot have {name} = {value!r:.40}")
         instruction = kind(**fields)
         if instruction.runs_on != engine or parts >= 2 * FieldBits.SOURCE:
@@ -270,34 +287,18 @@ class _Decoder:
         return instruction
 
     def _value(self, source: ByteReader, depth: int) -> Any:
-        match source.byte():
-            case ValueTag.NONE:
-                return None
-            case ValueTag.FALSE:
-                return False
-            case ValueTag.TRUE:
-                return True
-            case ValueTag.INTEGER:
-                return self._integer(source)
-            case ValueTag.REAL:
-                return source.real()
-            case ValueTag.TEXT:
-                return self._text(source)
-            case ValueTag.TUPLE if depth < MAXIMUM_VALUE_DEPTH:
-                return tuple(self._value(source, depth + 1) for _ in range(source.count()))
-            case ValueTag.DTYPE:
-                return self._dtype(source)
-            case ValueTag.PATTERN:
-                return self._patterns[source.index(len(self._patterns), "access pattern")]
-            case ValueTag.TILE:
-                return self._tiles[source.index(len(self._tiles), "tile")]
-            case ValueTag.AFFINE:
-                return self._affine(source)
-            case ValueTag.SCALAR:
-                return self._scalar(source)
-            case ValueTag.MEMORY:
-                return MEMORIES[source.index(len(MEMORIES), "memory")]
-        source.fail("an operand or attribute has an unknown kind")
+        read = self._readers.get(source.byte())
+        if read is None:
+            source.fail("an operand or attribute has an unknown kind")
+        return read(source, depth)
+
+    def _tuple(self, source: ByteReader, depth: int) -> tuple[Any, ...]:
+        if depth == MAXIMUM_VALUE_DEPTH:
+            source.fail("tuples are nested too deep")
+        return tuple(self._value(source, depth + 1) for _ in range(source.count()))
+
+    def _pattern_of(self, source: ByteReader, _: int) -> Pattern:
+        return self._patterns[source.index(len(self._patterns), "access pattern")]
 
     def _integer(self, source: ByteReader) -> int:
         """An immediate or attribute, which has at most 64 bits."""
@@ -315,12 +316,23 @@ class _Decoder:
         return scalar
 
 
-def _fits(kind: type[Instr], name: str, value: Any) -> bool:
-    """Whether a field of an instruction may hold `value`, by the instruction's declaration."""
-    declared = kind.operand_declarations.get(name)
-    if declared is None:
-        hints = _hints(kind)  # type: ignore[arg-type]  # mypy asks instances for __hash__
-        return fits(hints[name], value)
+@cache
+def _checks(kind: type[Instr]) -> tuple[tuple[str, Callable[[Any], bool]], ...]:
+    """The fields that are written, each with what says whether it may hold a value."""
+    hints, declared = typing.get_type_hints(kind), kind.operand_declarations
+    return tuple(
+        (
+            name,
+            partial(_operand_fits, declared[name])
+            if name in declared
+            else partial(fits, hints[name]),
+        )
+        for name in encoded_fields(kind)
+    )
+
+
+def _operand_fits(declared: Any, value: Any) -> bool:
+    """Whether an operand may be `value`, by its declaration."""
     if declared.is_several:
         return isinstance(value, tuple) and all(
             isinstance(each, Pattern) and each.memory in declared.memories for each in value
@@ -328,14 +340,9 @@ def _fits(kind: type[Instr], name: str, value: Any) -> bool:
     if isinstance(value, Pattern):
         return value.memory in declared.memories
     if value is None:
-        return declared.is_optional
+        return bool(declared.is_optional)
     is_number = isinstance(value, (int, float, np.generic)) and not isinstance(value, bool)
     return declared.allows_immediate and is_number
-
-
-@cache
-def _hints(kind: type[Instr]) -> dict[str, Any]:
-    return typing.get_type_hints(kind)
 
 
 def fits(hint: Any, value: Any) -> bool:
@@ -343,6 +350,8 @@ def fits(hint: Any, value: Any) -> bool:
 
     An int is a float as everywhere in Python; a bool is not an int.
     """
+    if type(value) is hint:
+        return True
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if hint in (Any, object):
         return True

@@ -121,6 +121,7 @@ class TileLives:
         self._looks = MORE_LOOKS + LOOKS * len(self.accesses)
         self.depth = _common_depth([each.path for each in self.accesses])
         self._pitch = max(1, self._tracer.memories.region(program.tiles[name]).pitch)
+        self._boxes: dict[tuple[OperandAccess, int], ByteBox] = {}  # by what is shared
 
     def by_life(self) -> list[list[OperandAccess]] | None:
         """The accesses by life, None where a read may see what an earlier run of the block left."""
@@ -218,8 +219,11 @@ class TileLives:
 
     def _box(self, access: OperandAccess, shared: int) -> ByteBox:
         """The bytes of an access in all iterations of its loops inside of `shared` blocks."""
-        free = {name: self._found.trips[name] for name in access.loops[shared:] if name}
-        return ByteBox.of(access.pattern, self._pitch, self._tracer, free)
+        key = access, min(shared, len(access.loops))
+        if key not in self._boxes:
+            free = {name: self._found.trips[name] for name in access.loops[shared:] if name}
+            self._boxes[key] = ByteBox.of(access.pattern, self._pitch, self._tracer, free)
+        return self._boxes[key]
 
     def _is_regular(self, access: OperandAccess) -> bool:
         """Whether loops alone say how often an access happens, and where."""

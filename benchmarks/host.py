@@ -334,7 +334,7 @@ def profile(model: Any, leaves: list[Array]) -> Iterator[str]:
     by_words = {}
     code = host._record["code"]
     for at, _ in host.table.call_words:
-        by_words[int(code[at])] = host.table.instructions[int(code[at + 1])].mnemonic()
+        by_words[int(code[at])] = host.instruction(int(code[at + 1])).mnemonic()
     for at, word in host.table.call_words:
         if word in host.table.waves:
             by_words[int(code[at])] = "several at once"

@@ -22,7 +22,8 @@ from glia.isa.instructions.vector import Memset, TensorCopy, TensorTensor
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Pattern, Tile, whole_tile
 from glia.machine.ir import Binding, Loop, Program, Statement
-from glia.sim.host.host_program import IS_WRITTEN_THERE, HostProgram
+from glia.sim.host.host_plan import IS_WRITTEN_THERE
+from glia.sim.host.host_program import HostProgram
 from glia.sim.host.rewriting import byte_boxes, direct_writes, lives
 from glia.sim.policy import Policy, StaleRead, UninitializedRead
 from glia.sim.run import run

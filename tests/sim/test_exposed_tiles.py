@@ -13,7 +13,7 @@ from glia.isa.instructions.dma import DmaCopy
 from glia.isa.instructions.vector import Memset, TensorCopy
 from glia.isa.operand import Memory, Pattern, Tile, whole_tile
 from glia.machine.ir import Binding, Program
-from glia.sim.host import host_program
+from glia.sim.host import host_plan
 from glia.sim.host.host_program import HostProgram
 from glia.sim.host.rewriting.element_moves import MoveTracer
 from glia.sim.host.rewriting.forwarding import Forwarded
@@ -61,13 +61,13 @@ def test_many_random_programs_give_the_same_bits(target: str) -> None:
 
 @pytest.mark.parametrize("name", ["without_copies", "with_direct_writes"])
 def test_the_law_finds_tiles_that_show_others(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    rewrite = getattr(host_program, name)
+    rewrite = getattr(host_plan, name)
 
     def planted(program: Program, tracer: MoveTracer, _: object) -> Forwarded:
         found: Forwarded = rewrite(program, tracer, [])
         return found
 
-    monkeypatch.setattr(host_program, name, planted)
+    monkeypatch.setattr(host_plan, name, planted)
     with pytest.raises(AssertionError, match="seed"):
         check_law(range(5000, 5400), "trn2")
 

@@ -166,10 +166,10 @@ def test_every_shape_of_block_gives_the_product(
     places = [each.ctypes.data for each in (scratch, a, b, c)]
     blocks = -(-n // block_shape(features).width)
     words = np.array(
-        [functions.address(code), blocks, blocks, 0, m, n, k, 1, places[0], 0, places[1], 4 * m, 4,
-         places[2], 4 * n, 4, places[3], 4 * n, 4], np.int64,
+        [functions.address(code.name), blocks, blocks, 0, m, n, k, 1, places[0], 0, places[1],
+         4 * m, 4, places[2], 4 * n, 4, places[3], 4 * n, 4], np.int64,
     )  # fmt: skip
-    invoke(functions.address(PoolCode()), words.ctypes.data)
+    invoke(functions.address(PoolCode.name), words.ctypes.data)
     np.testing.assert_allclose(c, wanted, rtol=1e-5, atol=1e-5)
 
 
@@ -195,7 +195,7 @@ def test_object_code_on_disk_is_used_unless_it_is_damaged(
         functions = CodeLibrary(ObjectCache(tmp_path))
         assert functions.refusal(code) == ""
         functions.load([code])
-        assert functions.address(code)
+        assert functions.address(code.name)
         assert len(compiled) == count
 
 

@@ -51,8 +51,8 @@ def planted(monkeypatch: pytest.MonkeyPatch) -> Any:
     def plant(name: str, change: Any) -> None:
         made = CodeLibrary(ObjectCache(None))
         for module in (
-            "check.checked_run", "host_program", "instruction_classes", "support", "table",
-            "threads.pool",
+            "check.checked_run", "host_plan", "host_program", "instruction_classes", "support",
+            "table", "threads.pool",
         ):  # fmt: skip
             path = f"glia.sim.host.{module}.host_library"
             monkeypatch.setattr(path, lambda: made, raising=False)

@@ -18,7 +18,8 @@ from glia.isa.instructions.vector import Memset, TensorCopy, TensorTensor
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Pattern, Tile, whole_tile
 from glia.machine.ir import Binding, Loop, Program, Statement
-from glia.sim.host.host_program import IS_READ_THROUGH, HostProgram
+from glia.sim.host.host_plan import IS_READ_THROUGH
+from glia.sim.host.host_program import HostProgram
 from glia.sim.policy import Policy, StaleRead, UninitializedRead
 from glia.sim.run import run
 from support import machine_programs

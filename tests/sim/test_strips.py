@@ -245,7 +245,7 @@ def test_what_another_tile_shows_is_computed(shows: bool, target: str) -> None:
     )  # fmt: skip
     given = {"x": np.random.default_rng(0).integers(-3, 4, (ROWS, COLUMNS)).astype(np.float32)}
     host = HostProgram(program)
-    names = {tile for call in (host.unread.tiles, host.unread.states) for tile in call}
+    names = {tile for call in (host.plan.unread.tiles, host.plan.unread.states) for tile in call}
     assert names == ({("scalar", "accumulators")} | (set() if shows else {"v"}))
     assert host.run(given)["y"].tobytes() == run(program, given)["y"].tobytes()
 
@@ -334,5 +334,5 @@ def test_results_past_the_caches_are_the_same(offset: int, monkeypatch: pytest.M
     )  # fmt: skip
     values = np.random.default_rng(0).standard_normal((4, ROWS, width), np.float32)
     host = HostProgram(program)
-    assert any(getattr(code, "streamed", ()) for code in host.builder.codes.values())
+    assert any(getattr(code, "streamed", ()) for code in host.plan.builder.codes.values())
     assert host.run({"x": values})["y"].tobytes() == run(program, {"x": values})["y"].tobytes()

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TypeVar
 
 Derived = TypeVar("Derived")
+
+
+@dataclass(frozen=True)
+class ProgramDigest:
+    """Hexadecimal digits that are equal for programs that differ in their constants' values only.
+
+    It is known of programs that were read from a NEFF.
+    """
+
+    digest: str
 
 
 class ProgramCache:

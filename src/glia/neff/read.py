@@ -16,6 +16,7 @@ from glia.machine.binary.decode import decode_program
 from glia.machine.binary.errors import DamagedNeff, UnsupportedNeffVersion
 from glia.machine.ir import Program
 from glia.machine.legal import program_violations
+from glia.machine.program_cache import ProgramDigest
 from glia.neff.archive import unpack_archive
 from glia.neff.errors import ForeignNeff, IllegalProgram
 from glia.neff.layout import (
@@ -169,13 +170,21 @@ def _statistics(members: Mapping[str, memoryview]) -> dict[str, float]:
 
 def _program(members: Mapping[str, memoryview], folder: str) -> Program:
     name = f"{folder}/program.bin"
+    digest = hashlib.sha256()
+
+    def hashed(part: str) -> memoryview:
+        data = member(members, part)
+        digest.update(hashlib.sha256(data).digest())
+        return data
+
     program = decode_program(
-        member(members, name),
-        engine_stream=lambda engine: member(members, f"{folder}/{engine_file(engine)}.bin"),
+        hashed(name),
+        engine_stream=lambda engine: hashed(f"{folder}/{engine_file(engine)}.bin"),
         constant_file=lambda file: member(members, file),
         part=name,
     )
     _check_program(program, name)
+    program.cache.put(ProgramDigest(digest.hexdigest()))
     return program
 
 

@@ -47,9 +47,13 @@ class ObjectCache:
         content = data[HASH_BYTES:]
         return content if hashlib.sha256(content).digest() == data[:HASH_BYTES] else None
 
-    def store(self, name: str, content: bytes) -> None:
-        """Keep object code; the file is there as a whole or not at all."""
-        if self.folder is None:
+    def store(self, name: str, content: bytes, most: int = 0) -> None:
+        """Keep object code; the file is there as a whole or not at all.
+
+        With `most` only so many of the newest files stay whose names begin as this one does, up to
+        the first "_".
+        """
+        if self.folder is None or len(content) > MOST_BYTES - HASH_BYTES:
             return
         try:
             if not self.folder.exists():
@@ -59,6 +63,10 @@ class ObjectCache:
             with os.fdopen(descriptor, "wb") as stream:
                 stream.write(hashlib.sha256(content).digest() + content)
             os.replace(beside, self.folder / f"{name}.o")
+            if most:
+                known = [*self.folder.glob(f"{name.partition('_')[0]}_*.o")]
+                for path in sorted(known, key=lambda each: each.stat().st_mtime)[:-most]:
+                    path.unlink(missing_ok=True)
         except OSError:
             return
 

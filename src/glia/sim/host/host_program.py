@@ -24,21 +24,17 @@ from glia.base.machine_code.native import Library, address_of, array_at
 from glia.isa.kit import Instr, is_register
 from glia.isa.operand import Tile
 from glia.machine.ir import Binding, Program
+from glia.sim.host.host_plan import HostPlanner, Why
+from glia.sim.host.library import host_library
 from glia.sim.host.packing import LINE_BYTES
-from glia.sim.host.rewriting.direct_writes import with_direct_writes
-from glia.sim.host.rewriting.element_moves import MoveTracer
-from glia.sim.host.rewriting.exposed_tiles import exposed_tiles
-from glia.sim.host.rewriting.forwarding import without_copies
-from glia.sim.host.rewriting.product_groups import with_joined_products
-from glia.sim.host.rewriting.unread_results import ALL_READ, UnreadResults
 from glia.sim.host.soundness import require_sound
 from glia.sim.host.steps import RunState, Stop
 from glia.sim.host.support import warn_unsupported, why_unsupported
-from glia.sim.host.table import Table, TableBuilder
+from glia.sim.host.table import Table
 from glia.sim.host.tensors.result_memory import ResultMemory
 from glia.sim.host.tensors.tensor_places import planned_places
 from glia.sim.host.tensors.written_tensors import written_tensors
-from glia.sim.host.threads.pool import host_pool
+from glia.sim.host.threads.pool import PoolCode, host_pool
 from glia.sim.memory import DeviceMemory, Environment
 from glia.sim.notifications import Notifications
 from glia.sim.order.concurrent import run_programs
@@ -55,12 +51,8 @@ Arrays = Mapping[str, Array]
 BUDGET = 50_000  # operations, or microseconds of calls, between looks at signals
 TIMED_BUDGET = 20  # and at the time, where that is limited
 PYTHON_COST = 50  # of an instruction that is executed in Python
-IS_READ_THROUGH = "what reads the copy reads what was copied"
-IS_WRITTEN_THERE = "what it copied is written there at once"
-IS_JOINED = "it is part of a longer product"
 SMALL_BYTES = 1 << 16  # of a tensor that is copied rather than looked at elsewhere in each run
 MOST_COUNTED = 1 << 62  # iterations
-_Why = tuple[str, str]  # mnemonic and reason
 _LOOP = Library(steps, steps.NAMES, steps.ARRAYS)
 
 
@@ -160,7 +152,7 @@ def host_report(programs: Sequence[Program]) -> HostReport:
         return HostReport({}, {(name, why): count for name, count in counts.items()})
     one = len(programs) == 1
     cores = [host_program(programs[0])] if one else _host_cores(programs).cores
-    native, reasons, left_out = Counter[str](), Counter[_Why](), Counter[_Why]()
+    native, reasons, left_out = Counter[str](), Counter[Why](), Counter[Why]()
     for each in cores:
         native.update(each.table.native)
         reasons.update(each.table.reasons)
@@ -213,29 +205,16 @@ class HostProgram:
         self.program = program
         self._lock = ForkSafeLock()
         arch = get_target(program.target).arch
-        require_sound(program, arch)
+        self._planner = HostPlanner(program, rewrites=policy is None)
+        if self._planner.stored_plan is None:
+            require_sound(program, arch)
         memory = memory or DeviceMemory([program], policy or Policy(poison=None))
         self.executor = Executor(
             program, arch=arch, policy=policy or Policy(), hbm=memory, core=rank
         )
         self.executor.indices = {"ranks": rank, "cores": core}
-        self.left_out: Mapping[_Why, int] = {}
-        rewritten, bases, self.unread = program, None, ALL_READ
-        if policy is None:
-            tracer = MoveTracer(arch, self.executor.memories)
-            exposed = exposed_tiles(program, tracer)
-            forwarded = without_copies(program, tracer, exposed)
-            direct = with_direct_writes(forwarded.program, tracer, exposed)
-            bases = tracer.bases
-            rewritten, joined = with_joined_products(direct.program, bases)
-            self.unread = UnreadResults.of(rewritten, bases, exposed)
-            self.left_out = {
-                **{(name, IS_READ_THROUGH): n for name, n in forwarded.left_out.items()},
-                **{(name, IS_WRITTEN_THERE): n for name, n in direct.left_out.items()},
-                **{(name, IS_JOINED): n for name, n in joined.items()},
-            }
-        self.builder = TableBuilder(self.executor, rewritten, arch, bases=bases, unread=self.unread)
-        self.table = self.builder.build()
+        self.plan = self._planner.plan(self.executor)
+        self.table, self.left_out = self.plan.table, self.plan.left_out
         self._steps: dict[int, Step] = {}
         self._registers: Environment = {}
         self._names = {number: name for name, number in self.table.variables.items()}
@@ -246,7 +225,7 @@ class HostProgram:
         kept = {tile.name for tile, _ in touching if tile.bytes <= SMALL_BYTES}
         if policy:
             kept = {p.tile.name for i in program.instructions() for p in i.patterns()}
-        self._places = planned_places(rewritten, self.executor.memories, kept)
+        self._places = planned_places(program, self.executor.memories, self.plan.written, kept)
         self._touching: dict[str, set[int]] = {}
         for tile, number in touching:
             self._touching.setdefault(tile.name, set()).add(number)
@@ -386,7 +365,7 @@ class HostProgram:
             if reason == Stop.DONE:
                 return
             if reason == Stop.PYTHON:
-                self._execute_in_python(self.table.instructions[int(state[RunState.SUBJECT])])
+                self._execute_in_python(self.instruction(int(state[RunState.SUBJECT])))
                 state[RunState.BUDGET] -= PYTHON_COST
             elif reason == Stop.PAUSE:
                 self.on_pause()
@@ -395,6 +374,16 @@ class HostProgram:
                 state[RunState.BUDGET] = budget
             else:
                 self._fail(reason)
+
+    def instruction(self, number: int) -> Instr:
+        """An instruction that the table names."""
+        return self._instructions[number]
+
+    @cached_property
+    def _instructions(self) -> list[Instr]:
+        """Those of the table; of a stored plan they are found when they are needed."""
+        plan = self.plan if self.plan.builder is not None else self._planner.new_plan(self.executor)
+        return plan.table.instructions
 
     def _fail(self, reason: int) -> None:
         """Raise what the native loop stopped for."""
@@ -498,6 +487,11 @@ def _record(table: Table) -> dict[str, Any]:
     pool = np.zeros(1, np.int64)
     words[table.pool_words] = address_of(pool)
     code = np.array(table.code, np.int64)
+    code[table.entries] = host_library().address(PoolCode.name)
+    for word, number in table.number_words:
+        words[word] = address_of(table.numbers[number])
+    for word, name in table.codes.items():
+        words[word] = host_library().address(name)
     for word, decision in table.decision_words:
         words[word] = address_of(words) + 8 * decision
     for place, word in table.call_words:

@@ -27,7 +27,7 @@ class CodeLibrary:
     """The functions of this process; those of one call of `load` are loaded together."""
 
     def __init__(self, kept: ObjectCache | None = None) -> None:
-        self._kept = kept or ObjectCache(None)
+        self.kept = kept or ObjectCache(None)
         self._addresses: dict[str, int] = {}
         self._refused: dict[str, str] = {}
         self._objects: dict[str, bytes] = {}  # not yet loaded
@@ -50,7 +50,7 @@ class CodeLibrary:
         name = code.name
         if name in self._objects or name in self._written:
             return
-        if (found := self._kept.find(name)) is not None:
+        if (found := self.kept.find(name)) is not None:
             self._objects[name] = found
             return
         module = ir.Module(name)
@@ -65,21 +65,36 @@ class CodeLibrary:
                 return
             for code in new.values():
                 self._write(code)
-            engine = loaded(map(self._object, new))
-            self._engines.append(engine)
-            for name in new:
-                self._addresses[name] = engine.get_function_address(name)
+            self._add(new, map(self._object, new))
+
+    def load_kept(self, names: Iterable[str]) -> bool:
+        """Load functions of which only the names are known; whether all of them were kept."""
+        with self._lock:
+            new = sorted({*names} - self._addresses.keys())
+            objects = [self._objects.get(name) or self.kept.find(name) for name in new]
+            found = [each for each in objects if each is not None]
+            if len(found) < len(new):
+                return False
+            if new:
+                self._add(new, found)
+            return True
+
+    def _add(self, names: Iterable[str], objects: Iterable[bytes]) -> None:
+        engine = loaded(objects)
+        self._engines.append(engine)
+        for name in names:
+            self._addresses[name] = engine.get_function_address(name)
 
     def _object(self, name: str) -> bytes:
         """The object code of what was found or written."""
         if name not in self._objects:
             self._objects[name] = _compiled(self._written.pop(name))
-            self._kept.store(name, self._objects[name])
+            self.kept.store(name, self._objects[name])
         return self._objects.pop(name)
 
-    def address(self, code: Code) -> int:
+    def address(self, name: str) -> int:
         """Where a loaded function begins."""
-        return self._addresses[code.name]
+        return self._addresses[name]
 
     def function(self, name: str) -> int:
         """Where another function begins that some loaded code has written."""

@@ -13,7 +13,6 @@ import numpy as np
 
 from glia.arch import Arch
 from glia.base.affine import Affine
-from glia.base.machine_code.native import address_of
 from glia.isa.kit import Instr, register_variable
 from glia.isa.operand import Memory, Pattern, Tile, reach
 from glia.machine.ir import Block, Branch, Loop, Program, Statement, While, walk
@@ -85,7 +84,10 @@ class Table:
     waves: list[int] = field(default_factory=list)  # words of calls that are waves
     strips: list[int] = field(default_factory=list)  # words of calls that are strips
     pool_words: list[int] = field(default_factory=list)  # words that point to the pool's address
-    numbers: list[Any] = field(default_factory=list)  # immediates, kept where words point
+    numbers: list[Any] = field(default_factory=list)  # immediates and other arrays of constants
+    number_words: list[tuple[int, int]] = field(default_factory=list)  # word, which of these
+    codes: dict[int, str] = field(default_factory=dict)  # functions, by the word with the address
+    entries: list[int] = field(default_factory=list)  # places in code for `PoolCode`'s address
     scratch: int = 0
     reasons: Counter[tuple[str, str]] = field(default_factory=Counter)  # (mnemonic, why) in Python
     native: Counter[str] = field(default_factory=Counter)
@@ -124,6 +126,7 @@ class TableBuilder:
         if bases is not None and lanes() > 1:
             self._waves = WavePlanner(program, bases, lanes(), self._duration)
         self.codes: dict[int, Code] = {}  # by the word that takes their address
+        self.bases = bases or {}
         self._trips: dict[str, int] = {}  # of the loops around
         self._scratch_start = 0  # where scratch of the current instruction begins
         self._numbers: dict[int, int] = {}
@@ -139,14 +142,11 @@ class TableBuilder:
             if id(instr) not in self._variants:
                 self._variants[id(instr)] = self._lowered(instr)
         library, table = host_library(), self.table
-        library.load([PoolCode(), WaveCode(), StripCode()])
-        self._entry = library.address(PoolCode())
         table.code += [Op.BEGIN]
         self._block(self.program.body)
         table.code += [Op.END]
-        library.load(self.codes.values())
-        for word, code in self.codes.items():
-            table.words[word] = library.address(code)
+        library.load([PoolCode(), *self.codes.values()])
+        table.codes = {word: code.name for word, code in self.codes.items()}
         return table
 
     def _lowered(self, instr: Instr) -> Variants | str:
@@ -310,7 +310,7 @@ class TableBuilder:
     def _calls(self, instr: Instr, number: int, lowered: Lowered, ends: list[int]) -> None:
         table, code = self.table, self.table.code
         for position, call in enumerate(lowered.all_calls):
-            self._call([Op.CALL, self._entry], instr, lowered, call, ends)
+            self._call([Op.CALL, 0], instr, lowered, call, ends)
             if position < len(lowered.guards):
                 table.guarded.append(instr)
                 code += [Op.GUARD, table.decision_words[-1][1], number, 0]
@@ -327,6 +327,8 @@ class TableBuilder:
         table.words += [0, call.parts, grain, 0, *call.words]
         if grain < call.parts and head[0] == Op.CALL:
             table.pool_words.append(start + HEADER - 1)
+        if head[0] == Op.CALL:
+            table.entries.append(len(code) + 1)
         code += [*head, 0, self._number(instr), 0, int(call.nanoseconds) // UNIT, 0]
         at = len(code) - 5
         table.call_words.append((at, start))
@@ -377,7 +379,8 @@ class TableBuilder:
         if grain < strip.pieces:
             self.table.pool_words.append(start + HEADER - 1)
         spent = int(strip.nanoseconds) // UNIT
-        code += [Op.CALL, self._entry, 0, self._number(strip.instructions[0]), 0, spent, 0]
+        self.table.entries.append(len(code) + 1)
+        code += [Op.CALL, 0, 0, self._number(strip.instructions[0]), 0, spent, 0]
         self.table.call_words.append((len(code) - 5, start))
         code[-3] = len(code)
 
@@ -441,7 +444,8 @@ class TableBuilder:
                 slot += self._most_calls(unit)
             self._scratch_start += max(map(self._most_scratch, chain))
         self._scratch_start = 0
-        code += [Op.CALL, self._entry, 0, self._number(_first_of(wave.chains[0][0])), 0]
+        table.entries.append(len(code) + 1)
+        code += [Op.CALL, 0, 0, self._number(_first_of(wave.chains[0][0])), 0]
         table.call_words.append((len(code) - 3, start))
         code += [int(spent) // UNIT, 0]
         code[-3] = len(code)
@@ -487,14 +491,12 @@ class TableBuilder:
             table.scratch_words.append((word, self._scratch_start + place.number))
         elif place.kind == "immediate":
             number = np.asarray(immediate_operand(instr, getattr(instr, place.name))).reshape(1)
-            table.numbers.append(number)
-            table.words[word] = address_of(number)
+            self._set_number(word, number)
         elif place.kind == "decision":
             table.decision_words.append((word, len(table.words)))
             table.words.append(0)
         elif place.held is not None:
-            table.numbers.append(place.held.array)
-            table.words[word] = address_of(place.held.array)
+            self._set_number(word, place.held.array)
         elif place.kind == "state":
             kept = instr.states[place.name]
             values, partition, count = self.executor.states.lanes(instr, kept)
@@ -505,6 +507,11 @@ class TableBuilder:
             parts = list(pattern_parts(pattern, self._region(pattern.tile)))
             self._sum(word, (pattern.tile.name, pattern.tile), parts)
 
+    def _set_number(self, word: int, array: Any) -> None:
+        """Let a word be the address of an array."""
+        self.table.number_words.append((word, len(self.table.numbers)))
+        self.table.numbers.append(array)
+
     def _sum(
         self, word: int, base: tuple[str, Any], parts: list[tuple[int, tuple[int, int], Affine]]
     ) -> None:
@@ -512,11 +519,6 @@ class TableBuilder:
         table, code = self.table, self.table.code
         offset = sum(scale * each.constant for scale, _, each in parts if each.is_constant)
         varying = [part for part in parts if not part[2].is_constant]
-        if not base[0]:
-            number, start = -1, address_of(base[1])
-            if not varying:
-                table.words[word] = start + offset
-                return
         number = self._base(base[0], base[1])
         if not varying:
             table.fixed.append((word, number, offset))

@@ -100,6 +100,8 @@ class CheckedProgram(HostProgram):
 
     def __init__(self, program: Program) -> None:
         super().__init__(program, Policy(check_initialized=True))
+        assert self.plan.builder is not None  # it is made for each such run
+        self._builder = self.plan.builder
         self._arch = get_target(program.target).arch
 
     def run(self, inputs: Arrays, notifications: Notifications | None = None) -> dict[str, Array]:
@@ -123,13 +125,13 @@ class CheckedProgram(HostProgram):
             kind = Op(int(code[at]))
             if kind in _PLACES:
                 number, end = (int(code[at + place]) for place in _PLACES[kind])
-                self._run_by_both(self.table.instructions[number], end)
+                self._run_by_both(self.instruction(number), end)
                 continue
             reason = self._advance()
             if reason == Stop.DONE:
                 return
             if reason == Stop.PYTHON:
-                self._execute_in_python(self.table.instructions[int(state[RunState.SUBJECT])])
+                self._execute_in_python(self.instruction(int(state[RunState.SUBJECT])))
             elif reason == Stop.PAUSE:
                 limits.spend(int(state[RunState.SPENT]))
                 state[RunState.SPENT] = 0
@@ -165,7 +167,7 @@ class CheckedProgram(HostProgram):
         is_known = set(instr.variables()) <= set(environment)
         if not is_known or any(
             not low <= each.evaluate(environment) <= high
-            for (low, high), each in self.builder.limits_of(instr)
+            for (low, high), each in self._builder.limits_of(instr)
         ):
             return {}
         found = {
@@ -182,7 +184,7 @@ class CheckedProgram(HostProgram):
         """How far results may lie apart, by operand or state, from what operands hold now."""
         condition, _ = sums_condition(instr)
         sums = None if condition is None else condition.evaluate(environment) != 0
-        operands = self.builder.operands_of(instr)
+        operands = self._builder.operands_of(instr)
         with recorded_decisions():
             writes, places = traced_writes(instr, self._arch, operands, Choices(sums))
         evaluator = BoundEvaluator(lambda term: self._loaded(instr, environment, places, term))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 from glia.base.dtype import PRED
 from glia.base.machine_code.native import address_of, copy_bytes
 from glia.isa.operand import Tile
-from glia.machine.ir import Binding, Program, walk
+from glia.machine.ir import Binding, Program
 from glia.sim.memory import Memories
 
 Array = np.ndarray[Any, Any]
@@ -51,12 +51,15 @@ class TensorPlaces:
             copy_bytes(address_of(is_set), outputs[target], own.size)
 
 
-def planned_places(program: Program, memories: Memories, kept: set[str]) -> TensorPlaces:
+def planned_places(
+    program: Program, memories: Memories, written: Collection[str], kept: set[str]
+) -> TensorPlaces:
     """How inputs and outputs get to where the program's table finds them.
 
-    What `kept` names stays in the program's own memory.
+    `written` are the tiles that the table writes. What `kept` names stays in the program's own
+    memory.
     """
-    plan = _Plan(program, memories, kept)
+    plan = _Plan(program, memories, written, kept)
     for number, binding in enumerate(program.outputs):
         plan.add_output(number, binding)
     for number, binding in enumerate(program.inputs):
@@ -68,9 +71,11 @@ def planned_places(program: Program, memories: Memories, kept: set[str]) -> Tens
 
 
 class _Plan:
-    def __init__(self, program: Program, memories: Memories, kept: set[str]) -> None:
+    def __init__(
+        self, program: Program, memories: Memories, written: Collection[str], kept: set[str]
+    ) -> None:
         self._memories, self._kept_here = memories, kept | set(program.constants)
-        self._written = {p.tile.name for i in walk(program.body) for p in i.written_patterns()}
+        self._written = written
         self._output_of: dict[str, int] = {}  # the output that a tile is placed at
         self.placed: list[tuple[str, bool, int]] = []
         self.copied_in: list[tuple[int, int, int]] = []

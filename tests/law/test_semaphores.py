@@ -137,6 +137,62 @@ def test_straight_programs_get_the_same_waits_in_machine_code(
         assert columns.signals.semaphore.size == len(ways[0].body)
 
 
+def first_column(of: Tile, columns: int) -> Pattern:
+    return Pattern(of, F32, ((1, 4), (1, 4)), Affine.of(columns))
+
+
+A, B, C, _ = ON_CHIP
+SHARED = {
+    "the inner one is read first": ((B, 0), (A, 0), (C, 0), (A, 8)),
+    "the outer one is read first": ((A, 8), (B, 4), (C, 0), (B, 0)),
+    "the inner one is written": ((A, 8), (A, 12), (B, 0), (B, 4)),
+    "the outer one is written": ((B, 0), (B, 4), (A, 0), (A, 8)),
+}
+
+
+@pytest.mark.parametrize("few", [-1, 1 << 30], ids=["native", "python"])
+@pytest.mark.parametrize("begin", [16, 32])
+@pytest.mark.parametrize("case", SHARED)
+def test_operands_of_one_instruction_may_share_bytes(
+    case: str, begin: int, few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it reads of one tile is known to who writes it by the name of another.
+
+    The inner tile begins `begin` bytes after the outer one.
+    """
+    monkeypatch.setattr(insert_semaphores_module, "FEW_INSTRUCTIONS", few)
+    inner = replace(B, elements=8)
+    places = [first_column(inner if t is B else t, column) for t, column in SHARED[case]]
+    one, other, target, later = places
+    addresses = {"a": 0, "b": begin, "c": 128}
+    begun = [[addresses[p.tile.name] + 4 * p.offset.constant for p in each] for each in (
+        (one, other), (later,),
+    )]  # fmt: skip
+    body = (
+        TensorTensor(dst=target, data1=one, data2=other, op="add", on="gpsimd"),
+        Memset(dst=later, value=1, on="vector"),
+    )
+    of = replace(program(*body), tiles={t.name: t for t in (A, inner, C)}, addresses=addresses)
+    meets = any(abs(at - begun[1][0]) < 16 for at in begun[0])
+    found = insert_semaphores(of)
+    assert bool(found.body[1].waits) or not meets  # type: ignore[union-attr]
+    check(found)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    body=line(), starts=st.lists(st.integers(0, 4).map(lambda n: 16 * n), min_size=4, max_size=4)
+)
+def test_tiles_anywhere_on_each_other_keep_program_order(
+    body: tuple[Statement, ...], starts: list[int]
+) -> None:
+    of = aliased(place(program(*body)), starts)
+    for few in (-1, 1 << 30):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(insert_semaphores_module, "FEW_INSTRUCTIONS", few)
+            check(insert_semaphores(replace(of)))
+
+
 def check(of: Program) -> None:
     """Keep back each stream in turn; Race and Deadlock fail the test."""
     for seed in range(len(streams_of(of))):

@@ -51,6 +51,16 @@ class ByteOwners:
         self.sole_owners.add(name)
         return previous, evicted
 
+    def owners(self, start: int, end: int) -> list[str]:
+        """The owner of each part of some bytes."""
+        at = max(bisect_right(self._starts, start) - 1, 0)
+        found = []
+        while at < len(self._parts) and self._parts[at][0] < end:
+            if self._parts[at][1] > start:
+                found.append(self._parts[at][2])
+            at += 1
+        return found
+
     def is_owner(self, start: int, end: int, name: str) -> bool:
         """Whether a tile owns all of some bytes."""
         at = max(bisect_right(self._starts, start) - 1, 0)

@@ -112,6 +112,14 @@ class _TileRecord:
         kept.append(new)
         self.accesses = kept if len(kept) <= MAXIMUM_ACCESSES else _summarise(self.tile, kept)
 
+    def share(self, other: _StreamAccess) -> None:
+        """Record an access to a tile that shares bytes with this one, as one to all of this."""
+        whole = Footprint.of_tile(self.tile)
+        access = _StreamAccess(whole, other.is_write, other.stream, other.stamp, other.count)
+        self.accesses.append(access)
+        if len(self.accesses) > MAXIMUM_ACCESSES:
+            self.accesses = _summarise(self.tile, self.accesses)
+
 
 def _summarise(tile: Tile, accesses: Iterable[_StreamAccess]) -> list[_StreamAccess]:
     """The latest access of each stream and kind, widened to the whole tile."""
@@ -238,7 +246,7 @@ class _Analysis:
         touches, position = self.touches, self.position
         stream = touches.stream[position]
         rows = range(touches.begin[position], touches.begin[position + 1])
-        touched: list[tuple[_TileRecord, Footprint, bool]] = []
+        touched: list[tuple[int, Footprint, bool]] = []
         needs: Counts = {}
         for is_write, other in ((False, WRITES), (True, READS)):
             for row in rows:
@@ -246,7 +254,7 @@ class _Analysis:
                     record = self._record_of(touches.tile[row])
                     footprint = touches.footprints[touches.place[row]]
                     record.collect_needs(footprint, is_write, needs)
-                    touched.append((record, footprint, is_write))
+                    touched.append((touches.tile[row], footprint, is_write))
         if self.after:
             self._await(instruction, needs)
         if not instruction.queue:
@@ -257,8 +265,23 @@ class _Analysis:
         self.stamp += 1
         if id(instruction) in self.awaited:
             self.completed[id(instruction)] = _Completion(stream, self.stamp, count)
-        for record, footprint, is_write in touched:
-            record.add(_StreamAccess(footprint, is_write, stream, self.stamp, count))
+        for tile, footprint, is_write in touched:
+            self._add(tile, _StreamAccess(footprint, is_write, stream, self.stamp, count))
+
+    def _add(self, number: int, access: _StreamAccess) -> None:
+        """Record an access to a tile, and with those that own some of its bytes by now.
+
+        These are tiles of other operands of the same instruction.
+        """
+        tile, owners = self.touches.tiles[number], self.owner[number]
+        record = self.records.get(tile.name)
+        if record is not None:
+            record.add(access)
+        if owners is not None and tile.name not in owners.sole_owners:
+            start = self.program.addresses[tile.name]
+            for other in owners.owners(start, start + tile.bytes_per_partition):
+                if other != tile.name:
+                    self.records[other].share(access)
 
     def _await(self, instruction: Instr, needs: Counts) -> None:
         """Add the completions that `after` demands."""

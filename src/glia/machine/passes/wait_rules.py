@@ -21,8 +21,8 @@ from glia.machine.columns.table import READS, WRITES
 MAXIMUM_KNOWN = 24  # accesses that are told apart of a tile; more are summarised
 FUNCTIONS = (
     "find_waits", "visit", "touch", "emit", "collect", "record_of", "claim", "split_parts",
-    "move_parts", "set_part", "find_part", "inherit", "evict", "add", "drop_covered", "is_covered",
-    "covers_tile", "summarise", "append", "release", *box_rules.FUNCTIONS,
+    "move_parts", "set_part", "find_part", "inherit", "evict", "add", "share", "drop_covered",
+    "is_covered", "covers_tile", "summarise", "append", "release", *box_rules.FUNCTIONS,
 )  # fmt: skip
 
 
@@ -268,10 +268,30 @@ def add(m: WaitRecord, instruction: int, access: int, is_write: int) -> int:
     """Record an access; it drops those that it covers and that it has waited for."""
     tile = m.tile[access]
     stream = m.stream[instruction]
-    drop_covered(m, tile, access, is_write, stream)
-    append(m, tile, access, is_write, stream, m.count[stream], instruction)
-    if m.known_count[tile] > MAXIMUM_KNOWN:
-        summarise(m, tile)
+    if m.is_known[tile]:
+        drop_covered(m, tile, access, is_write, stream)
+        append(m, tile, access, is_write, stream, m.count[stream], instruction)
+        if m.known_count[tile] > MAXIMUM_KNOWN:
+            summarise(m, tile)
+    if m.memory[tile] >= 0 and not m.is_sole[tile]:
+        share(m, instruction, tile, is_write)
+    return 0
+
+
+def share(m: WaitRecord, instruction: int, tile: int, is_write: int) -> int:
+    """Record an access with tiles of other operands that own some of its tile's bytes by now."""
+    stream = m.stream[instruction]
+    memory = m.memory[tile]
+    base = memory * m.part_room[0]
+    end = base + m.parts[memory]
+    part = find_part(m, base, m.parts[memory], m.tile_begin[tile])
+    while part < end and m.part_begin[part] < m.tile_end[tile]:
+        owner = m.part_owner[part]
+        if owner != tile:
+            append(m, owner, NONE, is_write, stream, m.count[stream], instruction)
+            if m.known_count[owner] > MAXIMUM_KNOWN:
+                summarise(m, owner)
+        part += 1
     return 0
 
 

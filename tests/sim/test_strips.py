@@ -312,6 +312,48 @@ def test_what_is_aligned_or_apart_is_so_byte_by_byte() -> None:
 
 
 @pytest.mark.usefixtures("forced")
+def test_the_last_that_reads_a_large_tensor_asks_for_its_next_piece(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(table, "LARGE_BYTES", 0)
+    monkeypatch.setattr(unread_results, "LARGE_BYTES", 0)
+    check_law(drawn, range(7000, 7060), "trn2")
+    found, planned = [], strips.StripPlanner.planned
+
+    def noted(self: strips.StripPlanner, instructions: Any) -> Any:
+        units = list(planned(self, instructions))
+        found.extend(each for each in units if isinstance(each, strips.RowStrip))
+        return iter(units)
+
+    monkeypatch.setattr(strips.StripPlanner, "planned", noted)
+    x, y = (Tile(name, Memory.HBM, F32, 1, 4 * SIZE) for name in "xy")
+    a, b = (Tile(name, Memory.SBUF, F32, ROWS, COLUMNS) for name in "ab")
+    sums = Tile("s", Memory.SBUF, F32, ROWS, 1)
+    rows = ((COLUMNS, ROWS), (1, COLUMNS))
+    program = Program(
+        name="ahead", target="trn2", tiles={each.name: each for each in (x, y, a, b, sums)},
+        inputs=(Binding("x", x, (4, ROWS, COLUMNS), F32),),
+        outputs=(Binding("y", y, (4, ROWS, COLUMNS), F32),), constants={},
+        addresses={"a": 0, "b": 96, "s": 192, "x": 0, "y": 16 * SIZE},
+        body=(
+            DmaCopy(dst=whole_tile(y), src=whole_tile(x)),
+            DmaCopy(dst=whole_tile(a), src=Pattern(x, F32, rows)),
+            TensorReduce(dst=whole_tile(sums), data=whole_tile(a), op="maximum"),
+            TensorScalar(
+                dst=whole_tile(b), data=whole_tile(a), operand0=whole_tile(sums), op0="add"
+            ),
+            TensorTensor(dst=whole_tile(b), data1=whole_tile(b), data2=whole_tile(b), op="add"),
+            DmaCopy(dst=Pattern(y, F32, rows), src=whole_tile(b)),
+        ),
+    )  # fmt: skip
+    HostProgram(program)
+    (strip,) = found
+    ahead = [getattr(call.code, "ahead", ()) for call in strip.calls]
+    assert ahead == [(), (0,), ()]
+    assert strip.calls[1].words[-1] == 4 * COLUMNS * ROWS // strip.pieces
+
+
+@pytest.mark.usefixtures("forced")
 @pytest.mark.parametrize("offset", [0, 1, 16])
 def test_results_past_the_caches_are_the_same(offset: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows that begin on a cache line, and rows that do not."""

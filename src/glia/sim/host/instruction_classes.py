@@ -130,10 +130,16 @@ class RowAccess:
 
 @dataclass(frozen=True)
 class RowsCall:
-    """A call of which each iteration is a row of all operands, and what that accesses."""
+    """A call of which each iteration is a row of all operands, and what that accesses.
+
+    `ahead` is the same call, which also asks for lines of what `far` reads, as many bytes further
+    as its last words say.
+    """
 
     call: HostCall
     accesses: tuple[RowAccess, ...]
+    ahead: HostCall | None = None
+    far: tuple[RowAccess, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -212,12 +218,14 @@ def lower(
     return _ClassLowering(instr, arch, operands, choices).lower(is_staged)
 
 
-def lower_rows(instr: Instr, arch: Arch, operands: Operands, choices: Choices) -> RowsCall | None:
+def lower_rows(
+    instr: Instr, arch: Arch, operands: Operands, choices: Choices, far: frozenset[str]
+) -> RowsCall | None:
     """The call of an instruction that computes row by row, or None for others.
 
-    NotTraceable as of `lower`.
+    `far` are operands that are read from tensors larger than caches. NotTraceable as of `lower`.
     """
-    return _ClassLowering(instr, arch, operands, choices).lower_rows()
+    return _ClassLowering(instr, arch, operands, choices).lower_rows(far)
 
 
 def traced_writes(
@@ -258,7 +266,7 @@ class _ClassLowering:
         guards = tuple(self._guard(term) for term in decisions)
         return Lowered(tuple(calls), self.scratch, guards)
 
-    def lower_rows(self) -> RowsCall | None:
+    def lower_rows(self, far: frozenset[str]) -> RowsCall | None:
         with np.errstate(all="ignore"), recorded_decisions() as decisions:
             writes = self.traced_writes()
         if decisions or not writes:
@@ -276,7 +284,15 @@ class _ClassLowering:
             _row_access(slot, nest, self._place_of_slot(slot), number in written)
             for number, slot in enumerate(nest.slots)
         )
-        return RowsCall(call, accesses) if call.is_parallel else None
+        if not call.is_parallel:
+            return None
+        ahead = [
+            number
+            for number, (slot, access) in enumerate(zip(nest.slots, accesses, strict=True))
+            if access.place.name in far and slot.steps[-1] == item_bytes(slot.dtype)
+        ]
+        call_ahead = self._call_of(nest, ahead) if ahead else None
+        return RowsCall(call, accesses, call_ahead, tuple(accesses[n] for n in ahead))
 
     def _guard(self, decision: ArrayTerm) -> HostCall:
         place = self._place(OperandPlace("decision"))
@@ -436,7 +452,7 @@ class _ClassLowering:
     def _nest_call(self, writes: Sequence[tuple[Destination, ArrayTerm]]) -> HostCall:
         return self._call_of(simplified(build_nest(writes)))
 
-    def _call_of(self, nest: LoopNest) -> HostCall:
+    def _call_of(self, nest: LoopNest, ahead: Sequence[int] = ()) -> HostCall:
         words = [*nest.outer, *nest.inner]
         addresses = []
         for slot in nest.slots:
@@ -444,9 +460,10 @@ class _ClassLowering:
             words += [0, *slot.steps]
         parts = nest.outer[0] if nest.outer else 1
         large = [n for n, s in enumerate(nest.slots) if self._place_of_slot(s).name in self.large]
+        words += [0] * len(ahead)
         return HostCall(
-            nest_code(nest, large), tuple(words), tuple(addresses), parts, nest_nanoseconds(nest),
-            is_parallel=is_parallel(nest),
+            nest_code(nest, large, ahead), tuple(words), tuple(addresses), parts,
+            nest_nanoseconds(nest), is_parallel=is_parallel(nest),
         )  # fmt: skip
 
     def _product_calls(

@@ -20,7 +20,7 @@ from llvmlite import binding, ir
 
 from glia.sim.host.functions import IDENTITIES, apply
 from glia.sim.host.loop_nest import TILE, LoopNest, NestReduction, Scalar, Slot, walk_scalar
-from glia.sim.host.loops import PART, counted_loop, pointer, word_at
+from glia.sim.host.loops import PART, counted_loop, pointer, prefetch, word_at
 from glia.sim.host.scalar_code import (
     WORD,
     Lanes,
@@ -54,6 +54,7 @@ class NestCode:
     results: tuple[tuple[int, Scalar], ...]
     transposes: bool = False
     streamed: tuple[int, ...] = ()  # slots that are stored past the caches where they are aligned
+    ahead: tuple[int, ...] = ()  # slots of which other lines are asked for, some bytes further
 
     @property
     def name(self) -> str:
@@ -65,8 +66,14 @@ class NestCode:
         _NestWriter(self, module).write()
 
 
-def nest_code(nest: LoopNest, unread: Collection[int] = ()) -> NestCode:
-    """The code that runs a simplified nest; `unread` are slots that are not read for long."""
+def nest_code(
+    nest: LoopNest, unread: Collection[int] = (), ahead: Collection[int] = ()
+) -> NestCode:
+    """The code that runs a simplified nest.
+
+    `unread` are slots that are not read for long; lines of `ahead` are asked for in advance, as
+    many bytes further as words behind the others say.
+    """
     slots = tuple((slot.dtype, _stepping(slot, nest)) for slot in nest.slots)
     loops = (len(nest.outer), len(nest.inner))
     values = [value for _, value in nest.stores] + [each.value for each in nest.reductions]
@@ -79,7 +86,7 @@ def nest_code(nest: LoopNest, unread: Collection[int] = ()) -> NestCode:
     ]  # fmt: skip
     return NestCode(
         loops, slots, nest.stores, nest.reductions, nest.results, nest.transposes,
-        () if nest.transposes else tuple(sorted(set(streamed))),
+        () if nest.transposes else tuple(sorted(set(streamed))), tuple(sorted(ahead)),
     )  # fmt: skip
 
 
@@ -103,7 +110,8 @@ def _stepping(slot: Slot, nest: LoopNest) -> str:
 class _NestWriter:
     """Writes the function of one nest, a part of which is some iterations of its first outer loop.
 
-    The words are the extents of all loops, then for each slot its address and its steps.
+    The words are the extents of all loops, then for each slot its address and its steps, then how
+    far ahead lines are asked for.
     """
 
     def __init__(self, code: NestCode, module: Any) -> None:
@@ -116,6 +124,8 @@ class _NestWriter:
         starts = [self.count + each * number for number in range(len(code.slots))]
         self.addresses = [self._word(start) for start in starts]
         self.steps = [[self._word(start + 1 + v) for v in range(self.count)] for start in starts]
+        end = self.count + each * len(code.slots)
+        self.distances = {number: self._word(end + n) for n, number in enumerate(code.ahead)}
         applied = max((_applied(each.value) for each in code.reductions), default=0)
         is_wide = applied <= MOST_APPLIED and not code.stores
         self.sum_lanes = (WIDE_VECTOR, VECTOR, 1) if is_wide else (VECTOR, 1)
@@ -293,8 +303,11 @@ class _NestWriter:
                 return _from_memory(lanes, self._dtype(number), lanes.splat(fixed[number]))
             if number in columns:
                 return _from_memory(lanes, self._dtype(number), columns[number])
-            place = self._places(lanes, number, addresses[number], i)
-            return _from_memory(lanes, self._dtype(number), self._load(lanes, number, place))
+            places = self._places(lanes, number, addresses[number], i)
+            if number in self.distances and count == VECTOR and len(places) == 1:
+                address = self.builder.ptrtoint(places[0], WORD)
+                prefetch(self.builder, self.builder.add(address, self.distances[number]))
+            return _from_memory(lanes, self._dtype(number), self._load(lanes, number, places))
 
         stored = [
             (n, _in_memory(lanes, self._dtype(n), self._value(lanes, value, values, load)))

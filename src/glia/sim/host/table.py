@@ -30,7 +30,7 @@ from glia.sim.host.instruction_classes import (
 )
 from glia.sim.host.library import Code, host_library
 from glia.sim.host.overlap import must_stage
-from glia.sim.host.rewriting.unread_results import ALL_READ, UnreadResults
+from glia.sim.host.rewriting.unread_results import ALL_READ, LARGE_BYTES, UnreadResults
 from glia.sim.host.scalar_code import NotLowered
 from glia.sim.host.steps import Op
 from glia.sim.host.threads.pool import (
@@ -349,10 +349,20 @@ class TableBuilder:
             return None
         operands = self.operands_of(instr)
         choices = Choices(sums, self._unread_results(instr), self._unread.large_operands(instr))
-        key = class_key(instr, operands), self.arch.name, choices
+        far = self._far_operands(instr)
+        key = class_key(instr, operands), self.arch.name, choices, far
         if key not in _ROWS:
-            _ROWS[key] = _rows_call(instr, self.arch, operands, choices)
+            _ROWS[key] = _rows_call(instr, self.arch, operands, choices, far)
         return _ROWS[key]
+
+    def _far_operands(self, instr: Instr) -> frozenset[str]:
+        """The operands that are read from tensors larger than caches."""
+        return frozenset(
+            name
+            for name, _, pattern in instr.operands()
+            if instr.access(name) == "reads" and pattern.memory is Memory.HBM
+            and pattern.tile.name not in self.bases and pattern.tile.bytes >= LARGE_BYTES
+        )  # fmt: skip
 
     def _start(
         self, bases: Mapping[str, Tile], instr: Instr, place: OperandPlace
@@ -391,12 +401,12 @@ class TableBuilder:
         table.words += [0, strip.pieces, strip.pieces, 0, len(strip.calls)]
         slot = len(table.words)
         table.words += [
-            number for rows in strip.calls for number in (0, rows.call.parts // strip.pieces)
+            number for call in strip.calls for number in (0, call.parts // strip.pieces)
         ]
-        for instr, rows in zip(strip.instructions, strip.calls, strict=True):
+        for instr, call in zip(strip.instructions, strip.calls, strict=True):
             table.native[instr.mnemonic()] += 1
             ends: list[int] = []
-            self._call([Op.PREPARE, slot], instr, Lowered((rows.call,), 0), rows.call, ends)
+            self._call([Op.PREPARE, slot], instr, Lowered((call,), 0), call, ends)
             for end in ends:
                 table.code[end] = len(table.code)
             slot += 2
@@ -580,10 +590,12 @@ def _class_calls(
     return _CLASSES[key]
 
 
-def _rows_call(instr: Instr, arch: Arch, operands: Operands, choices: Choices) -> RowsCall | None:
+def _rows_call(
+    instr: Instr, arch: Arch, operands: Operands, choices: Choices, far: frozenset[str]
+) -> RowsCall | None:
     """The call of an instruction's class by rows, or None; each class is traced once."""
     try:
-        found = lower_rows(instr, arch, operands, choices)
+        found = lower_rows(instr, arch, operands, choices, far)
         has_code = found is not None and not host_library().refusal(found.call.code)
     except (NotTraceable, NotLowered):
         return None

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
@@ -20,7 +20,7 @@ from llvmlite import ir
 from glia.base.affine import Affine
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory
-from glia.sim.host.instruction_classes import OperandPlace, RowAccess, RowsCall
+from glia.sim.host.instruction_classes import HostCall, OperandPlace, RowAccess, RowsCall
 from glia.sim.host.loops import PART, counted_loop, pointer
 from glia.sim.host.scalar_code import WORD, Value
 from glia.sim.host.threads.pool import HEADER, SHARED_NANOSECONDS
@@ -67,13 +67,13 @@ class RowStrip:
     """Instructions in program order, and into how many pieces the rows of each are divided."""
 
     instructions: tuple[Instr, ...]
-    calls: tuple[RowsCall, ...]
+    calls: tuple[HostCall, ...]
     pieces: int
 
     @property
     def nanoseconds(self) -> float:
         """About how long it takes in one thread."""
-        return sum(each.call.nanoseconds for each in self.calls)
+        return sum(each.nanoseconds for each in self.calls)
 
 
 class _Relation(Enum):
@@ -170,7 +170,7 @@ class StripPlanner:
             return None
         least = max(self._pieces, -(-_touched(group) // PIECE_BYTES))
         pieces = next((n for n in range(min(rows, least), rows) if rows % n == 0), rows)
-        return RowStrip(tuple(m.instr for m in group), tuple(m.call for m in group), pieces)
+        return RowStrip(tuple(m.instr for m in group), _calls(group, pieces), pieces)
 
     def _member(self, number: int, instr: Instr, call: RowsCall) -> _Member:
         found = ((row, self._start(instr, row.place)) for row in call.accesses)
@@ -241,6 +241,22 @@ def _of_piece(row: RowAccess, rows: int) -> tuple[int, int, int]:
     """From piece to piece, from where and to before where, of pieces of so many rows."""
     reach = row.step * (rows - 1)
     return row.step * rows, row.low + min(0, reach), row.high + max(0, reach)
+
+
+def _calls(group: Sequence[_Member], pieces: int) -> tuple[HostCall, ...]:
+    """The calls of members; the last that reads a far tensor asks for the next piece of it."""
+    found: list[HostCall] = []
+    known: set[str] = set()
+    for member in reversed(group):
+        rows, call = member.call, member.call.call
+        names = {each.where.name for each in member.accesses if each.row in rows.far}
+        if rows.ahead is not None and not names <= known:
+            distances = [each.step * (call.parts // pieces) for each in rows.far]
+            words = (*rows.ahead.words[: -len(distances)], *distances)
+            call = replace(rows.ahead, words=words)
+        known |= names
+        found.append(call)
+    return tuple(reversed(found))
 
 
 def _touched(group: Sequence[_Member]) -> int:

@@ -434,10 +434,7 @@ class _ClassLowering:
                 continue
             if declared.is_several:
                 raise NotTraceable("several written operands")
-            if not isinstance(value, Pattern):
-                yield None, None
-                continue
-            if name in self.unread:
+            if not isinstance(value, Pattern) or name in self.unread:
                 yield None, None
                 continue
             dtype = storage_dtype(value.dtype)

@@ -71,9 +71,11 @@ def tiles_meet(one: Tile, other: Tile, program: Program) -> bool:
     """Whether two tiles of a memory have bytes in common."""
     if one.name == other.name:
         return True
-    starts = [program.addresses.get(tile.name, 0) for tile in (one, other)]
-    sizes = [
-        tile.bytes if tile.memory is Memory.HBM else tile.bytes_per_partition
-        for tile in (one, other)
-    ]
-    return starts[0] < starts[1] + sizes[1] and starts[1] < starts[0] + sizes[0]
+    (low, high), (other_low, other_high) = (tile_span(tile, program) for tile in (one, other))
+    return low < other_high and other_low < high
+
+
+def tile_span(tile: Tile, program: Program) -> tuple[int, int]:
+    """From which byte of its memory to before which a tile lies; of partitions on chip."""
+    low = program.addresses.get(tile.name, 0)
+    return low, low + (tile.bytes if tile.memory is Memory.HBM else tile.bytes_per_partition)

@@ -29,7 +29,7 @@ from glia.sim.host.instruction_classes import (
     refusal,
 )
 from glia.sim.host.library import Code, host_library
-from glia.sim.host.overlap import must_stage
+from glia.sim.host.overlap import must_stage, tile_span
 from glia.sim.host.rewriting.unread_results import ALL_READ, LARGE_BYTES, UnreadResults
 from glia.sim.host.scalar_code import NotLowered
 from glia.sim.host.steps import Op
@@ -377,9 +377,7 @@ class TableBuilder:
         parts = pattern_parts(pattern, self._region(pattern.tile))
         start = sum((each * scale for scale, _, each in parts), Affine())
         tile = bases.get(pattern.tile.name, pattern.tile)
-        low = self.program.addresses.get(tile.name, 0)
-        size = tile.bytes if tile.memory is Memory.HBM else tile.bytes_per_partition
-        return OperandStart(tile.name, start, tile.memory, low, low + size)
+        return OperandStart(tile.name, start, tile.memory, *tile_span(tile, self.program))
 
     def _strip(self, strip: RowStrip) -> None:
         """Operations that prepare the calls of a strip, and the one that makes them."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Pattern, Tile
 from glia.machine.ir import Program
-from glia.sim.host.overlap import may_touch
+from glia.sim.host.overlap import may_touch, tile_span
 from glia.sim.host.threads.strips import RowStrip
 
 MOST_UNITS = 24  # of a wave
@@ -119,11 +119,10 @@ class WavePlanner:
         for name, _, pattern in instr.operands():
             base = self._bases.get(pattern.tile.name)
             tile = base or pattern.tile
-            low = self._program.addresses.get(tile.name, 0)
-            size = tile.bytes if tile.memory is Memory.HBM else tile.bytes_per_partition
+            low, high = tile_span(tile, self._program)
             is_written = instr.access(name) != "reads"
             exact = pattern if base is None else None
-            found.append(_Access(tile.memory, low, low + size, is_written, exact))
+            found.append(_Access(tile.memory, low, high, is_written, exact))
         return found
 
     def _conflict(self, some: Sequence[_Access], others: Sequence[_Access]) -> bool:

@@ -142,6 +142,12 @@ def test_copies_go_to_the_engine_that_is_free_unless_one_is_named() -> None:
     assert engines(copies(engine=nisa.vector_engine)) == {"vector"}
 
 
+def test_a_named_engine_stays_whatever_the_process_has_compiled_before() -> None:
+    for _ in range(2):  # the second time every call is known
+        assert engines(copies(engine=nisa.vector_engine)) == {"vector"}
+        assert engines(copies()) == {"vector", "scalar"}
+
+
 def test_direct_allocation_keeps_the_engines() -> None:
     @nki.jit(platform_target="trn1")
     def kernel(x):

@@ -91,29 +91,33 @@ def _said(call: Callable[..., Any], args: tuple[Any, ...], given: dict[str, Any]
     return ""
 
 
-def _record(seed: int, is_cached: bool) -> tuple[list[Instr], list[str]]:
-    """The instructions of a kernel of random calls, and what was refused."""
+def _record(seed: int, is_cached: bool) -> tuple[list[Instr], list[str], list[bool]]:
+    """The instructions of a kernel of random calls, what was refused, which calls name engines."""
     said: list[str] = []
+    named: list[bool] = []
 
     def kernel() -> None:
         have = _Operands(random.Random(seed))
         for _ in range(CALLS):
             function, args, given = have.rng.choice(KINDS)(have)
             said.append(_said(function if is_cached else function.issue_uncached, args, given))
+            named.append(bool(session.engines_chosen))
+            session.engines_chosen.clear()
 
     session = Recorder(platform_target("trn2"))
     with running(session):
         bind(kernel, (), {}).call({})
-    return [*walk(tuple(session.body))], said
+    return [*walk(tuple(session.body))], said, named
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_cached_call_issues_what_an_uncached_one_issues(seed: int) -> None:
-    expected, refused = _record(seed, is_cached=False)
+    expected, refused, named = _record(seed, is_cached=False)
     for _ in range(2):
-        found, said = _record(seed, is_cached=True)
+        found, said, names = _record(seed, is_cached=True)
         assert [repr(each) for each in found] == [repr(each) for each in expected]
-        assert said == refused
+        assert (said, names) == (refused, named)
+    assert any(named) and not all(named)
     assert len(expected) > CALLS // 4 and any(refused)
 
 

@@ -63,7 +63,8 @@ class _Template:
     """An instruction without its `tensors` and `floats`: (field, position of the argument) of each.
 
     `fields` has the other fields by the value of `accumulate` where the contents of the argument at
-    position `queried` decide it, else by None. `effects` are the write effects.
+    position `queried` decide it, else by None. `effects` are the write effects; `names_engine` is
+    that of NkiInstruction.
     """
 
     kind: type[Instr]
@@ -71,6 +72,7 @@ class _Template:
     floats: tuple[tuple[str, int], ...]
     queried: int | None
     effects: WriteEffects
+    names_engine: bool
     fields: dict[bool | None, Arguments] = field(default_factory=dict)
 
 
@@ -84,7 +86,7 @@ def memoize_calls(issuing: IssueFunction) -> Callable[..., NkiInstruction]:
 
     def issue_and_cache(key: Key, args: tuple[Any, ...], kwargs: Arguments) -> NkiInstruction:
         made = issue_uncached(args, kwargs)
-        _add_template(templates, key, issuing, args, kwargs, made.handle)
+        _add_template(templates, key, issuing, args, kwargs, made)
         return made
 
     def function(*args: Any, **kwargs: Any) -> NkiInstruction:
@@ -127,10 +129,13 @@ def memoize_calls(issuing: IssueFunction) -> Callable[..., NkiInstruction]:
         for name, position in template.floats:
             own[name] = values[position]
         own["loc"] = loc
+        if template.names_engine:
+            session.engines_chosen.add(loc)
         # accumulating leaves the state of the destination as it is
         session.issue(instruction, () if adds else template.effects)
         result = allocate(NkiInstruction)
         result.handle = instruction
+        result.names_engine = template.names_engine
         return result
 
     memoized: Any = function
@@ -165,9 +170,10 @@ def _add_template(
     issuing: IssueFunction,
     args: tuple[Any, ...],
     kwargs: Arguments,
-    made: Instr,
+    issued: NkiInstruction,
 ) -> None:
     """Add the template of an instruction, unless it depends on more than the key."""
+    made = issued.handle
     given = dict(zip(issuing.parameters, args, strict=False)) | kwargs
     tensors, floats = [], []
     for position, (name, value) in enumerate(given.items()):
@@ -186,7 +192,9 @@ def _add_template(
     effects = tuple(each for each in written if _is_outside_sbuf(getattr(made, each[0])))
     template = templates.get(key)
     if template is None:
-        template = _Template(type(made), tuple(tensors), tuple(floats), queried, effects)
+        template = _Template(
+            type(made), tuple(tensors), tuple(floats), queried, effects, issued.names_engine
+        )
         templates[key] = template
     template.fields[vars(made)["accumulate"] if applies else None] = vars(made).copy()
 

@@ -75,7 +75,8 @@ def issue(
     on = _LEGAL_ENGINES.get(signature)
     if on is None:
         on = _select_engine(session.arch, function, kind, fields, chosen, loc, signature, names)
-    if chosen is not engine.unknown:
+    names_engine = chosen is not engine.unknown
+    if names_engine:
         session.engines_chosen.add(loc)
     fields["on"], fields["loc"] = on, loc
     if kind.arrives_by_dma or issubclass(kind, Transfer):
@@ -90,7 +91,7 @@ def issue(
     else:
         session.issue(instruction)
     _scatter_staged(session, function, instruction, operands.staged)
-    return NkiInstruction(instruction)
+    return NkiInstruction(instruction, names_engine=names_engine)
 
 
 def _queue_for(dst: Pattern, src: Pattern) -> str:

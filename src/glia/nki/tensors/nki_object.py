@@ -56,10 +56,14 @@ def _annotated_fields(kind: type) -> list[str]:
 
 
 class NkiInstruction(NKIObject):
-    """The result of an nki.isa function: the handle of its instruction, for order edges."""
+    """The result of an nki.isa function: the handle of its instruction, for order edges.
 
-    def __init__(self, handle: Any) -> None:
+    `names_engine` says whether the call left no choice of the engine.
+    """
+
+    def __init__(self, handle: Any, *, names_engine: bool = False) -> None:
         self.handle = handle
+        self.names_engine = names_engine
 
     def depends_on(self, *producers: NkiInstruction) -> NkiInstruction:
         """Start when every one of `producers` is complete; returns self.

@@ -181,6 +181,16 @@ def compile_target() -> str:
     return str(environment_flags().options.get("target") or default_target())
 
 
+def kernel_options(target: str) -> CompileOptions:
+    """The options of a kernel that is compiled by itself: the target, and where it is cached.
+
+    Raises UnknownCompilerFlag for NEURON_CC_FLAGS.
+    """
+    given = environment_flags().options
+    where = {name: given[name] for name in ("cache_dir", "no_cache") if name in given}
+    return CompileOptions(target=target, **where)  # type: ignore[arg-type]
+
+
 def options_of_flags(flags: str | Sequence[str]) -> dict[str, object]:
     """The options that flags of the compiler's command line give, as one text or several words.
 

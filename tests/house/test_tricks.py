@@ -34,6 +34,7 @@ BY_IDENTITY = {
     "nki/back_end/plan.py": "instructions",
     "nki/back_end/unroll_loops.py": "instructions",
     "nki/run/advice.py": "instructions",
+    "nki/run/recorded_text.py": "instructions",
     "nki/session/ordering.py": "instructions",
     "nki/session/session.py": "code objects, whose hash reads the whole code",
     "nki/source/subset.py": "syntax nodes",

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from glia.cache.errors import UnknownEntry
+from glia.cache.kernel_module import RECORDED_KERNEL
 from glia.cache.key import ENTRY_NAME, canonical_module, compiler_version
 from glia.cache.store import HLO, CompileCache, entry_flags
 from glia.frontend.hlo_import.hlo_proto import message_text
@@ -92,6 +93,8 @@ def _lines(module: Any) -> Iterator[str]:
         yield f"computation {computation.name}: root {computation.root_id}"
         for instruction in computation.instructions:
             yield f"{computation.name}: {_described(instruction)}"
+            if instruction.custom_call_target == RECORDED_KERNEL:
+                yield from instruction.backend_config.decode("utf-8", "replace").splitlines()
 
 
 def _described(instruction: Any) -> str:
@@ -103,5 +106,7 @@ def _described(instruction: Any) -> str:
     rest = type(instruction)()
     rest.CopyFrom(instruction)
     rest.ClearField("literal")
+    if rest.custom_call_target == RECORDED_KERNEL:
+        rest.ClearField("backend_config")  # has lines of its own
     head = f"{instruction.name} = {instruction.opcode}{literal}"
     return f"{head} {message_text(rest)}"

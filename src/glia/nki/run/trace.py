@@ -7,8 +7,8 @@ on the device (nl.fori_loop, nl.while_loop, nl.dynamic_range, `while register:`)
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -16,11 +16,15 @@ import numpy as np
 
 from glia.arch import Target
 from glia.base.garbage_collection import collector_paused
+from glia.cache.kernel_module import kernel_module
+from glia.cache.store import cache_of
+from glia.cc_flags import kernel_options
 from glia.isa.operand import Memory, Tile
 from glia.machine.columns.update import share_columns
 from glia.machine.ir import Binding, Program
 from glia.machine.passes.insert_semaphores import insert_semaphores
 from glia.machine.passes.place import place
+from glia.neff.package import Neff
 from glia.nki.back_end.back_end import run_back_end
 from glia.nki.back_end.changes import BackEndChanges, changes_between
 from glia.nki.names.dtypes import dtype_name
@@ -36,6 +40,7 @@ from glia.nki.run.launch import (
     check_output,
     flatten_outputs,
 )
+from glia.nki.run.recorded_text import recorded_text
 from glia.nki.session.ordering import Edit, edit_recorded, order_statements, producers_of
 from glia.nki.session.program_checks import require_legal
 from glia.nki.session.recorder import Recorder
@@ -62,7 +67,7 @@ class Traced:
     `results`; then the arguments it writes, (argument, output) in `updated`; then those it prints.
     `structure` is the return value with None for each tensor; `fixed` names each program's tiles
     with addresses chosen by the kernel; `changes` is what the back end changed in each program,
-    empty where it was not run.
+    empty where it was not run, as for programs of the compile cache.
     """
 
     programs: tuple[Program, ...]
@@ -113,50 +118,113 @@ def trace_launch(
     """
     check_cores(launch, target, ranks)
     check_language(launch.kernel, launch.bound)
-    shared: dict[str, int] = {}  # where the first core has the tensors that all cores share
-    programs: list[Program] = []
-    traced: list[Traced] = []
+    cores = []
     for rank in range(max(1, ranks)):
         session = Recorder(target, rank, ranks)
         session.merges_iterations = not as_written
         each = _record(launch, session)
-        place_program = partial(_place, session=session, shared=shared, others=programs)
-        program = each.programs[0]
         if edit is not None:
+            (program,) = each.programs
             program = edit_recorded(program, edit(program, rank), session)
-        is_fixed = as_written or session.keeps_order or bool(session.orders)
+            each = replace(each, programs=(program,))
+        cores.append(_Core(session, each))
+    options = _Options(reorders=reorders, spills=spills, as_written=as_written)
+    if synchronises and edit is None:
+        return _from_cache(cores, options)
+    return _compile(cores, options, synchronises=synchronises)
+
+
+@dataclass(frozen=True)
+class _Core:
+    """What one core recorded: its program is in `traced`, as it was before the back end."""
+
+    session: Recorder
+    traced: Traced
+
+    @property
+    def program(self) -> Program:
+        return self.traced.programs[0]
+
+
+@dataclass(frozen=True)
+class _Options:
+    """What the back end may do; see `trace_launch`."""
+
+    reorders: bool
+    spills: bool
+    as_written: bool
+
+
+def _from_cache(cores: Sequence[_Core], options: _Options) -> Traced:
+    """The compiled kernel, from the compile cache where the environment names one."""
+    chosen = kernel_options(cores[0].session.target.name)
+    cache = cache_of(chosen)
+    if cache is None:
+        return _compile(cores, options)
+    compiled: list[Traced] = []
+
+    def build() -> Neff:
+        compiled.append(_compile(cores, options))
+        return Neff(compiled[0].programs)
+
+    first = cores[0].program
+    text = recorded_text(
+        [(each.session, each.program) for each in cores], [*asdict(options).items()]
+    )
+    neff = cache.compiled(
+        kernel_module(first.name, first.inputs, first.outputs, text), chosen, build
+    )
+    return compiled[0] if compiled else _joined(cores, neff.programs)
+
+
+def _compile(cores: Sequence[_Core], options: _Options, *, synchronises: bool = True) -> Traced:
+    """The programs of all cores, legal and placed."""
+    shared: dict[str, int] = {}  # where the first core has the tensors that all cores share
+    programs: list[Program] = []
+    changes: list[BackEndChanges] = []
+    for core in cores:
+        session, program = core.session, core.program
+        place_program = partial(_place, session=session, shared=shared, others=programs)
+        is_fixed = options.as_written or session.keeps_order or bool(session.orders)
         fit = partial(
-            fit_on_chip, place=place_program, spills=spills and not as_written,
+            fit_on_chip, place=place_program, spills=options.spills and not options.as_written,
             moves_fills=not session.fixes_order,
         )  # fmt: skip
-        if reorders or is_fixed:
-            is_free = reorders and not is_fixed
-            recorded = program
+        if options.reorders or is_fixed:
+            is_free = options.reorders and not is_fixed
             program = fit(program, scheduler_of(program, session) if is_free else None)
             if is_free:
-                changed = changes_between(recorded, program)
+                changed = changes_between(core.program, program)
                 noted = (*program.notes, changed.text) if changed.text else program.notes
-                program, each = replace(program, notes=noted), replace(each, changes=(changed,))
+                program = replace(program, notes=noted)
+                changes.append(changed)
             after = producers_of(session.orders)
             synchronised = insert_semaphores(program, after=after) if synchronises else program
         else:
             compiled = run_back_end(program, session, partial(fit, schedule=None))
             program = compiled.placed
             synchronised = compiled.synchronised if synchronises else program
-            each = replace(each, changes=(compiled.changes,))
+            changes.append(compiled.changes)
         programs.append(synchronised)
-        require_legal(programs[-1], target)
-        traced.append(each)
+        require_legal(programs[-1], session.target)
         if not shared:
             shared = {name: program.addresses[name] for name in session.shared}
-    fixed = tuple(names for each in traced for names in each.fixed)
-    changes = tuple(changed for each in traced for changed in each.changes)
-    updated = tuple(dict.fromkeys(pair for each in traced for pair in each.updated))
-    printed = tuple(output for each in traced for output in each.printed)
+    return _joined(cores, programs, changes)
+
+
+def _joined(
+    cores: Sequence[_Core], programs: Iterable[Program], changes: Iterable[BackEndChanges] = ()
+) -> Traced:
+    """What all cores recorded, with their compiled programs."""
+    traced = [core.traced for core in cores]
     return replace(
-        traced[0], programs=tuple(programs), updated=updated, printed=printed, fixed=fixed,
-        changes=changes,
-    )  # fmt: skip
+        traced[0],
+        programs=tuple(programs),
+        updated=tuple(dict.fromkeys(pair for each in traced for pair in each.updated)),
+        printed=tuple(output for each in traced for output in each.printed),
+        fixed=tuple(names for each in traced for names in each.fixed),
+        changes=tuple(changes),
+    )
 
 
 def _record(launch: Launch, session: Recorder) -> Traced:

@@ -66,8 +66,9 @@ test-mpi: $(READY)  ## the tests over MPI; Debian: openmpi-bin and libopenmpi-de
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check "mpi4py>=4"
 	$(BIN)/python -m pytest tests/mpi
 
-nightly: $(READY)  ## the tests that take longer
+nightly: $(READY)  ## the tests that take longer, and properties with twenty times as many examples
 	$(BIN)/python -m pytest -m nightly
+	GLIA_TEST_EXAMPLES=20 $(BIN)/python -m pytest -m "hypothesis and not nightly"
 
 calibrate: $(READY)  ## hold the timing model against published measurements
 	$(BIN)/python benchmarks/calibrate.py

@@ -34,6 +34,7 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
 
 # Tests that run in environments of their own
 ELSEWHERE = {"pytorch", "with_mxnet", "with_optimum", "with_tensorflow", "with_torch_xla", "mpi"}
+USUAL = "not nightly"  # what pyproject.toml has a run take
 WORKERS_OUTPUT = "exercised"  # what a process of a parallel run tells the one that started it
 
 
@@ -44,7 +45,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     every = {
         path for path in here.rglob("test_*.py") if path.relative_to(here).parts[0] not in ELSEWHERE
     }
-    if collected >= every and not config.option.keyword:
+    is_whole = not config.option.keyword and config.option.markexpr == USUAL
+    if collected >= every and is_whole:
         exercised.watch()
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from glia.base.errors import ERRORS, CompileError
@@ -25,6 +25,7 @@ from glia.frontend.registry import read_module_file
 from glia.graph.ir import Graph
 from glia.graph.legal import verify
 from support.corpus import BY_NAME, hlo_bytes
+from support.examples import with_examples
 from support.hlo_text import (
     F32_TYPE,
     S32_TYPE,
@@ -446,7 +447,7 @@ _EDITS = st.lists(st.tuples(st.integers(0), st.binary(max_size=4)), max_size=4)
 
 
 @given(st.sampled_from(SEEDS), _EDITS)
-@settings(max_examples=300, deadline=None)
+@with_examples(300)
 def test_mutated_module_imports_or_is_refused(seed: bytes, edits: list[tuple[int, bytes]]) -> None:
     data = bytearray(seed)
     for position, replacement in edits:
@@ -475,7 +476,7 @@ def _fields(message: Any) -> list[tuple[Any, Any]]:
 
 
 @given(st.sampled_from(SEEDS), st.data())
-@settings(max_examples=300, deadline=None)
+@with_examples(300)
 def test_module_with_wrong_numbers_imports_or_is_refused(seed: bytes, data: st.DataObject) -> None:
     message = module(seed)
     fields = _fields(message)
@@ -493,7 +494,7 @@ def test_module_with_wrong_numbers_imports_or_is_refused(seed: bytes, data: st.D
 
 
 @given(st.binary(max_size=200))
-@settings(max_examples=200, deadline=None)
+@with_examples(200)
 def test_random_bytes_are_refused(data: bytes) -> None:
     with pytest.raises(CompileError):
         import_hlo(data)

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from glia.nki.beta1.errors import UnsupportedMask
 from glia.nki.beta1.tensors.index import Mask, arange
+from support.examples import with_examples
 
 SHAPE = (5, 4, 3)
 AXES = (
@@ -44,7 +45,7 @@ def masks(draw: st.DrawFn, depth: int = 2) -> tuple[Mask, np.ndarray]:
 
 
 @given(masks())
-@settings(max_examples=60, deadline=None)
+@with_examples(60)
 def test_a_mask_is_its_boxes_each_element_once(pair: tuple[Mask, np.ndarray]) -> None:
     mask, held = pair
     counts = np.zeros(SHAPE, int)
@@ -55,7 +56,7 @@ def test_a_mask_is_its_boxes_each_element_once(pair: tuple[Mask, np.ndarray]) ->
 
 
 @given(masks())
-@settings(max_examples=60, deadline=None)
+@with_examples(60)
 def test_the_box_of_a_mask_is_the_smallest_that_single_comparisons_show(
     pair: tuple[Mask, np.ndarray],
 ) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from glia.base.affine import Affine
@@ -20,6 +20,7 @@ from glia.isa.operand import Pattern, Signal, Wait
 from glia.machine.columns.table import ACCESSES, AffineColumn, Columns, InstructionSpan, columns_of
 from glia.machine.columns.value_numbering import group_rows
 from glia.machine.ir import Loop, Statement
+from support.examples import with_examples
 from support.generated_programs import instructions, program, programs
 
 
@@ -100,7 +101,7 @@ def statements(body: tuple[InstructionSpan, ...], columns: Columns) -> tuple[Sta
 
 
 @given(programs())
-@settings(max_examples=40, deadline=None)
+@with_examples(40)
 def test_columns_say_what_the_instructions_say(tested):
     columns = columns_of(tested)
     assert columns.instructions == list(tested.instructions())
@@ -113,7 +114,7 @@ def test_columns_say_what_the_instructions_say(tested):
 
 
 @given(programs())
-@settings(max_examples=40, deadline=None)
+@with_examples(40)
 def test_instructions_of_one_form_agree_in_all_but_patterns(tested):
     columns = columns_of(tested)
     listed = list(tested.instructions())
@@ -124,7 +125,7 @@ def test_instructions_of_one_form_agree_in_all_but_patterns(tested):
 
 
 @given(programs())
-@settings(max_examples=40, deadline=None)
+@with_examples(40)
 def test_instructions_are_alike_where_forms_and_patterns_agree(tested):
     columns, table = columns_of(tested), columns_of(tested).patterns
     alike = columns.group_by_patterns(group_rows(table.dims.number, table.dtype.number).number)
@@ -195,7 +196,7 @@ def test_columns_are_made_once_for_a_program(monkeypatch: pytest.MonkeyPatch):
 
 
 @given(st.lists(instructions(), max_size=20), st.integers(1, 4))
-@settings(max_examples=20, deadline=None)
+@with_examples(20)
 def test_reading_in_pieces_changes_nothing(listed, piece):
     whole = columns_of(program(listed))
     with pytest.MonkeyPatch.context() as patch:

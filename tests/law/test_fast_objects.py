@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from glia.base import fast_objects
@@ -38,6 +38,7 @@ from glia.nki import language as nl
 from glia.nki.run.trace import trace
 from glia.nki.tensors.nki_object import NkiInstruction
 from glia.nki.tensors.nki_tensor import NkiTensor
+from support.examples import with_examples
 from support.generated_programs import instructions
 
 EXAMPLES = examples()
@@ -199,7 +200,7 @@ def test_an_allocated_object_is_of_its_class_and_empty(kind: type) -> None:
 
 
 @given(st.lists(st.integers(0, 100), min_size=2, max_size=2).map(sorted), st.integers(0, 127))
-@settings(max_examples=20, deadline=None)
+@with_examples(20)
 def test_views_have_every_field_that_an_initialiser_sets(ends: list[int], row: int) -> None:
     """Views and tensors are allocated, and set their fields themselves."""
     seen: list[set[str]] = []

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from itertools import product
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from glia.base.affine import Affine
 from glia.base.dtype import BF16, F32
 from glia.isa.operand import Memory, Pattern, Tile
 from glia.machine.footprint import Footprint
+from support.examples import with_examples
 
 TILE = Tile("t", Memory.HBM, F32, 1, 4096)
 
@@ -33,7 +34,7 @@ def bytes_of(pattern: Pattern, more: int = 0) -> set[int]:
     return touched
 
 
-@settings(max_examples=400, deadline=None)
+@with_examples(400)
 @given(patterns, patterns)
 def test_footprints_apart_share_no_byte_and_covered_ones_all(one: Pattern, other: Pattern) -> None:
     a, b = Footprint.of(one), Footprint.of(other)
@@ -44,7 +45,7 @@ def test_footprints_apart_share_no_byte_and_covered_ones_all(one: Pattern, other
     assert a.may_overlap(a)
 
 
-@settings(max_examples=200, deadline=None)
+@with_examples(200)
 @given(patterns, patterns, st.integers(-9, 9), st.integers(1, 4))
 def test_what_a_loop_sweeps_is_what_its_iterations_touch(
     one: Pattern, other: Pattern, step: int, trips: int

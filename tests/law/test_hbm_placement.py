@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, assume, given
 from hypothesis import strategies as st
 
 from glia.base.affine import Affine
@@ -26,6 +26,7 @@ from glia.neff.metadata import memory_view, metrics
 from glia.sim.order.concurrent import run_concurrently, streams_of
 from glia.sim.policy import Policy, StaleRead, UninitializedRead
 from glia.sim.run import run
+from support.examples import with_examples
 from support.timing_programs import program, rows, tile, whole
 
 COLUMNS = 128  # a row fills a unit of alignment: tiles that share an address share all of it
@@ -74,7 +75,7 @@ def test_packed_blocks_need_a_tenth_more_than_live_at_one_time_at_most(
         assert _top(blocks, offsets) <= 1.1 * largest_live_set(blocks)
 
 
-@settings(max_examples=100, deadline=None)
+@with_examples(100)
 @given(st.lists(st.tuples(st.integers(1, 50), st.integers(0, 30), st.integers(0, 9))))
 def test_blocks_live_at_one_time_never_overlap(given_blocks: list[tuple[int, int, int]]) -> None:
     blocks = [Block(extent, first, first + more) for extent, first, more in given_blocks]
@@ -177,7 +178,7 @@ def _complete(body: tuple[Statement, ...], filled: tuple[Tile, ...]) -> Program:
     return program(*starts, *(_store(each, CHIP[0], None, "out") for each in filled), *body)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+@with_examples(40, suppress_health_check=[HealthCheck.filter_too_much])
 @given(body=block(), filled=st.lists(st.sampled_from(HBM), unique=True, max_size=4))
 def test_a_program_that_reads_what_it_has_written_does_so_at_shared_addresses(
     body: tuple[Statement, ...], filled: list[Tile]

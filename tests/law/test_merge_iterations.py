@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from glia.arch import get_target
@@ -21,6 +21,7 @@ from glia.machine.legal import verify
 from glia.machine.passes import merge_iterations as module
 from glia.machine.passes.merge_iterations import may_merge, merge_iterations
 from glia.sim.run import run
+from support.examples import with_examples
 from support.targets import CORES
 
 MAPPED = [kind for kind in INSTRUCTIONS.values() if kind.maps_outer]
@@ -167,7 +168,7 @@ def _columns(tiles: list[Any], place: tuple[int, int, int], number: int) -> Any:
 
 
 @pytest.mark.parametrize("target", CORES)
-@settings(max_examples=60, deadline=None)
+@with_examples(60)
 @given(steps=STEPS)
 def test_merging_keeps_every_value(target: str, steps: Any) -> None:
     program, iterations, private = program_of(steps, target)

@@ -9,7 +9,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from glia import nki
@@ -17,6 +17,7 @@ from glia.nki import isa as nisa
 from glia.nki import language as nl
 from glia.nki.run.trace import trace
 from glia.nki.tensors.nki_tensor import NkiTensor
+from support.examples import with_examples
 from support.nki_ways import stored
 
 Array = np.ndarray[Any, Any]
@@ -228,7 +229,7 @@ def contents(rng: Random) -> list[Array]:
 
 
 @given(st.integers(0, 2**32))
-@settings(max_examples=120, deadline=None)
+@with_examples(120)
 def test_instructions_over_views_give_what_numpy_gives(seed: int) -> None:
     rng = Random(seed)
     arrays = contents(rng)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from glia.machine import ProgramBuilder, ds
@@ -24,6 +24,7 @@ from glia.machine.passes.share_loads import share_loads
 from glia.machine.passes.share_results import share_results
 from glia.sim.order.concurrent import run_concurrently
 from glia.sim.run import run
+from support.examples import with_examples
 from support.targets import CORES
 
 ROWS, COLUMNS, TILES = 8, 12, 3
@@ -83,7 +84,7 @@ def inputs_of(program: Program) -> dict[str, np.ndarray]:
     return {"x": np.random.default_rng(5).standard_normal(shape, np.float32)}
 
 
-@settings(max_examples=60, deadline=None)
+@with_examples(60)
 @given(
     steps=st.lists(STEPS, min_size=2, max_size=14),
     parts=st.sampled_from((1, liveness_rules.MAXIMUM_LIVE)),
@@ -100,7 +101,7 @@ def test_renaming_keeps_every_value(steps: list[Step], parts: int) -> None:
     np.testing.assert_array_equal(run_concurrently(ordered, inputs, seed=1)["y"], expected)
 
 
-@settings(max_examples=60, deadline=None)
+@with_examples(60)
 @given(steps=st.lists(STEPS, min_size=2, max_size=14), twice=st.booleans())
 def test_sharing_results_keeps_every_value(steps: list[Step], twice: bool) -> None:
     renamed = rename_tiles(program_of(steps * (2 if twice else 1)))
@@ -178,7 +179,7 @@ def check_shared_loads(program: Program, shared: Program, seed: int = 3) -> None
     np.testing.assert_array_equal(run_concurrently(ordered, inputs, seed=1)["y"], expected)
 
 
-@settings(max_examples=60, deadline=None)
+@with_examples(60)
 @given(steps=st.lists(STEPS, min_size=2, max_size=14), blocks=st.integers(1, 3))
 def test_sharing_loads_keeps_every_value(steps: list[Step], blocks: int) -> None:
     """Loads of few blocks of x, so that many are equal."""
@@ -281,7 +282,7 @@ def test_tiles_with_addresses_and_of_loops_stay() -> None:
     assert (found["t0"], found["t1"]) == (1, 1)
 
 
-@settings(max_examples=60, deadline=None)
+@with_examples(60)
 @given(steps=st.lists(STEPS, min_size=2, max_size=14))
 def test_waiting_fills_keep_every_value(steps: list[Step]) -> None:
     program = program_of(steps)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from glia.base.affine import Affine
@@ -24,6 +24,7 @@ from glia.options import CompileOptions
 from glia.sim.order.concurrent import Deadlock, Race, run_concurrently, streams_of
 from glia.sim.policy import Policy
 from support.clean_programs import edited
+from support.examples import with_examples
 from support.order_oracle import Verdict, judge
 from support.timing_programs import program, tile
 
@@ -119,7 +120,7 @@ def aliased(of: Program, starts: list[int]) -> Program:
     return replace(of, addresses={**of.addresses, **dict(zip(names, starts, strict=False))})
 
 
-@settings(max_examples=150, deadline=None)
+@with_examples(150)
 @given(body=line(), starts=st.lists(st.integers(0, 5).map(lambda n: 32 * n), max_size=4))
 def test_straight_programs_get_the_same_waits_in_machine_code(
     body: tuple[Statement, ...], starts: list[int]
@@ -179,7 +180,7 @@ def test_operands_of_one_instruction_may_share_bytes(
     check(found)
 
 
-@settings(max_examples=60, deadline=None)
+@with_examples(60)
 @given(
     body=line(), starts=st.lists(st.integers(0, 4).map(lambda n: 16 * n), min_size=4, max_size=4)
 )
@@ -199,19 +200,19 @@ def check(of: Program) -> None:
         run_concurrently(of, {}, seed=seed, policy=Policy(poison=None))
 
 
-@settings(max_examples=80, deadline=None)
+@with_examples(80)
 @given(body=block())
 def test_inserted_waits_keep_program_order(body: tuple[Statement, ...]) -> None:
     check(insert_semaphores(place(program(*body))))
 
 
-@settings(max_examples=30, deadline=None)
+@with_examples(30)
 @given(body=block())
 def test_double_buffers_are_kept_in_order_too(body: tuple[Statement, ...]) -> None:
     check(insert_semaphores(place(double_buffer(program(*body), CompileOptions()))))
 
 
-@settings(max_examples=60, deadline=None)
+@with_examples(60)
 @given(body=block(), addresses=st.lists(st.integers(0, 3), min_size=4, max_size=4))
 def test_tiles_may_share_memory(body: tuple[Statement, ...], addresses: list[int]) -> None:
     placed = {t.name: 32 * a for t, a in zip(ON_CHIP, addresses, strict=True)}
@@ -230,7 +231,7 @@ def verdict(of: Program, seed: int) -> Verdict:
     return Verdict.CLEAN
 
 
-@settings(max_examples=60, deadline=None)
+@with_examples(60)
 @given(body=straight(), data=st.data())
 def test_clocks_say_what_all_pairs_of_accesses_say(
     body: tuple[Statement, ...], data: st.DataObject

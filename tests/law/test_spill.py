@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from glia.arch import get_target
@@ -29,6 +29,7 @@ from glia.machine.passes.spill import spill
 from glia.sim.order.concurrent import run_concurrently
 from glia.sim.policy import Policy
 from glia.sim.run import run
+from support.examples import with_examples
 from support.targets import CORES
 
 ROWS, COLUMNS, TILES, SUMS = 32, 512, 6, 4
@@ -129,7 +130,7 @@ def live_bytes(program: Program, memory: Memory) -> int:
 
 
 @pytest.mark.parametrize("target", CORES)
-@settings(max_examples=8, deadline=None)
+@with_examples(8)
 @given(steps=STEPS)
 def test_spilling_keeps_every_value(target: str, steps: list[Step]) -> None:
     program = program_of(steps, target)

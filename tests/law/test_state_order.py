@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from glia.arch import get_target
@@ -35,6 +35,7 @@ from glia.neff.package import Neff
 from glia.options import CompileOptions
 from glia.sim.order.concurrent import run_concurrently, streams_of
 from glia.sim.run import run
+from support.examples import with_examples
 from support.isa_bench import Bench
 
 KEEPING = [name for name, instr in INSTRUCTIONS.items() if instr.states]
@@ -92,7 +93,7 @@ def _program(kinds: list[str], trips: int) -> tuple[Program, dict[str, Any]]:
     return bench.program((*first, loop)), bench.contents
 
 
-@settings(max_examples=25, deadline=None)
+@with_examples(25)
 @given(kinds=st.lists(st.sampled_from(KINDS), min_size=2, max_size=9), trips=st.integers(1, 3))
 def test_passes_and_concurrency_keep_the_order_of_a_state(kinds: list[str], trips: int) -> None:
     program, inputs = _program(kinds, trips)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import fields, replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from glia.arch import Arch, get_target
@@ -23,6 +23,7 @@ from glia.timing import instruction_tables
 from glia.timing import producers as writers
 from glia.timing.costs import cost_of
 from glia.timing.plan import TimingPlan, make_plan
+from support.examples import with_examples
 from support.generated_programs import AFFINE, instructions, program, programs
 
 TRN1, TRN2 = (get_target(name).arch for name in ("trn1", "trn2"))
@@ -41,13 +42,13 @@ def assert_costs_are_those_of_each_instruction(plan: TimingPlan, arch: Arch) -> 
 
 
 @given(programs(), ARCHS)
-@settings(max_examples=30, deadline=None)
+@with_examples(30)
 def test_costs_are_those_of_each_instruction(tested, arch):
     assert_costs_are_those_of_each_instruction(make_plan(tested, arch), arch)
 
 
 @given(instructions(), st.data())
-@settings(max_examples=40, deadline=None)
+@with_examples(40)
 def test_what_costs_are_not_told_apart_by_does_not_matter(instr, data):
     """Places within tiles, names of tiles and expressions among attributes cost nothing."""
     changed: dict[str, object] = {}
@@ -200,7 +201,7 @@ def needed(plan: TimingPlan) -> list[list[int]]:
 
 
 @given(BODIES)
-@settings(max_examples=100, deadline=None)
+@with_examples(100)
 def test_steps_need_the_last_writers_of_what_they_read(body):
     tested = program(body)
     assert needed(make_plan(tested, TRN2)) == Reference(tested).needed
@@ -216,7 +217,7 @@ def test_only_the_last_places_of_a_tile_are_remembered():
 
 
 @given(BODIES)
-@settings(max_examples=20, deadline=None)
+@with_examples(20)
 def test_writers_are_found_alike_in_python_and_compiled(body):
     found = []
     for few in (-1, 1 << 62):
@@ -244,7 +245,7 @@ def scopes(body: tuple[Statement, ...], known: dict[str, int]) -> Iterator[dict[
 
 
 @given(programs())
-@settings(max_examples=40, deadline=None)
+@with_examples(40)
 def test_waits_name_the_loops_around_them(tested):
     plan = make_plan(tested, TRN2)
     known = list(scopes(tested.body, {"loops": -1}))
@@ -261,7 +262,7 @@ def test_waits_name_the_loops_around_them(tested):
 
 
 @given(BODIES, ARCHS, st.integers(0, 3))
-@settings(max_examples=40, deadline=None)
+@with_examples(40)
 def test_weights_ports_and_what_is_spoilt(body, arch, bank):
     """Compared with the patterns of every instruction."""
     tested = replace(program(body), addresses={"p": bank * arch.psum_bank_bytes})

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from glia.arch import get_target
@@ -23,6 +23,7 @@ from glia.machine.passes.spread_operands import use_both_memories
 from glia.sim.order.concurrent import run_concurrently
 from glia.sim.run import run
 from glia.timing.simulate import simulate_timing
+from support.examples import with_examples
 
 ARCH = get_target("trn1").arch
 STEPS = st.lists(
@@ -77,7 +78,7 @@ def inputs_of(program: Program) -> dict[str, np.ndarray]:
     return {"x": np.random.default_rng(5).standard_normal(shape, np.float32)}
 
 
-@settings(max_examples=50, deadline=None)
+@with_examples(50)
 @given(steps=STEPS)
 def test_it_keeps_every_value(steps: Steps) -> None:
     program = program_of(steps)

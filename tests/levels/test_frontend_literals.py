@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jaxlib import _hlo
 
@@ -28,6 +28,7 @@ from glia.frontend.hlo_import.payloads import APART_BYTES, split_payloads, with_
 from glia.frontend.hlo_import.shapes import ELEMENT_TYPES
 from glia.graph import ops
 from glia.plugins.hlo_module import HloModule
+from support.examples import with_examples
 from support.hlo_text import TUPLE_TYPE, adding_module, module
 
 _NUMBERS = {name: number for number, name in ELEMENT_TYPES.items()}
@@ -66,7 +67,7 @@ def test_literal_of_every_dtype_is_read(name: str) -> None:
 
 
 @given(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=20))
-@settings(max_examples=50, deadline=None)
+@with_examples(50)
 def test_varints_keep_every_64_bit_integer(values: list[int]) -> None:
     array = np.array(values, np.int64)
     np.testing.assert_array_equal(read_literal(_literal(array, "s64")), array)
@@ -201,7 +202,7 @@ def _with_literals(drawn: list[Any]) -> Any:
 
 
 @given(st.lists(_LITERALS, max_size=4))
-@settings(max_examples=100, deadline=None)
+@with_examples(100)
 def test_payloads_taken_apart_and_joined_are_the_module(drawn: list[Any]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(payloads, "APART_BYTES", 8)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from glia.base.dtype import BF16, F32, F64, PRED, S32, DType
@@ -21,6 +21,7 @@ from glia.tile.build.lower import build
 from glia.tile.evaluate import evaluate
 from glia.tile.ir import Accumulator, Apply, Load, Program
 from glia.tile.legal import verify
+from support.examples import with_examples
 
 Array = np.ndarray[Any, Any]
 
@@ -300,7 +301,7 @@ def movements(draw: st.DrawFn) -> list[tuple[str, Any]]:
     return steps
 
 
-@settings(max_examples=60, deadline=None)
+@with_examples(60)
 @given(
     steps=movements(), start=st.sampled_from(SHAPES), reads=st.sampled_from(["dot", "sum", "out"])
 )

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from glia.base.affine import Affine
@@ -26,6 +26,7 @@ from glia.neff.archive import unpack_archive
 from glia.neff.errors import ForeignNeff, IllegalProgram, NotANeff
 from glia.neff.package import Neff
 from glia.neff.write import neff_pieces
+from support.examples import with_examples
 from support.neff_programs import every_statement, example_neff
 
 NEFF = example_neff().to_bytes()
@@ -73,7 +74,7 @@ def edited(data: bytes, changes: list[tuple[int, int, str]], start: int) -> byte
     return bytes(changed)
 
 
-@settings(max_examples=200, deadline=None)
+@with_examples(200)
 @given(edits)
 def test_a_changed_file_is_never_read_as_something_else(changes: list) -> None:
     data = edited(NEFF, changes, 0)
@@ -81,7 +82,7 @@ def test_a_changed_file_is_never_read_as_something_else(changes: list) -> None:
     assert found is None or data[1024:] == NEFF[1024:]
 
 
-@settings(max_examples=200, deadline=None)
+@with_examples(200)
 @given(st.sampled_from([PLAIN, NEFF]), edits)
 def test_a_changed_archive_with_a_right_hash_raises_nothing_else(
     base: bytes, changes: list
@@ -89,7 +90,7 @@ def test_a_changed_archive_with_a_right_hash_raises_nothing_else(
     read(sealed(edited(base, changes, 1024)))
 
 
-@settings(max_examples=400, deadline=None)
+@with_examples(400)
 @given(st.sampled_from(["program", "PE", "DVE", "Pool", "SP"]), edits)
 def test_changed_streams_raise_nothing_else(member: str, changes: list) -> None:
     def change(name: str, data: bytes) -> bytes:
@@ -99,7 +100,7 @@ def test_changed_streams_raise_nothing_else(member: str, changes: list) -> None:
     assert restored is None or restored.to_bytes()
 
 
-@settings(max_examples=100, deadline=None)
+@with_examples(100)
 @given(st.binary(max_size=3000))
 def test_arbitrary_bytes_are_refused(data: bytes) -> None:
     assert read(data) is None

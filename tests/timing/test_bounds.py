@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from glia.arch.instances import get_target
 from glia.isa.instructions.dma import DmaCopy
 from glia.timing.simulate import simulate_timing
+from support.examples import with_examples
 from support.timing_programs import program, signals, tile, waits, whole
 
 TARGETS = ("trn1", "trn1n", "inf2", "trn2", "trn3")
@@ -17,7 +18,7 @@ COLUMNS = st.sampled_from((128, 512, 1024))
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@settings(max_examples=25, deadline=None)
+@with_examples(25)
 @given(
     transfers=st.lists(
         st.tuples(st.sampled_from(QUEUES), COLUMNS, st.integers(0, 3)), min_size=1, max_size=24

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from glia.arch import Arch, get_target
@@ -25,6 +25,7 @@ from glia.timing.errors import TimingTooLarge
 from glia.timing.plan import make_plan
 from glia.timing.simulate import Event, Timing, TimingDeadlock, simulate_timing
 from glia.timing.steady_state import RunTooLong
+from support.examples import with_examples
 from support.timing_programs import (
     copy,
     part,
@@ -534,7 +535,7 @@ def pipeline(stages, trips: int, inner: int, target: str) -> Program:
 
 
 @given(STAGES, st.integers(1, 30), st.integers(1, 30), st.sampled_from(["trn1", "trn2"]))
-@settings(max_examples=60, deadline=None)
+@with_examples(60)
 def test_skipping_iterations_of_any_pipeline_changes_nothing(stages, trips, inner, target):
     tested, arch = pipeline(stages, trips, inner, target), get_target(target).arch
     skipped, run = (simulate_timing(tested, arch, skip=skip) for skip in (True, False))
@@ -542,7 +543,7 @@ def test_skipping_iterations_of_any_pipeline_changes_nothing(stages, trips, inne
 
 
 @given(STAGES, st.integers(1, 9), st.integers(1, 9), st.sampled_from(["trn1", "trn2"]))
-@settings(max_examples=30, deadline=None)
+@with_examples(30)
 def test_the_rules_give_the_same_in_python_and_compiled(stages, trips, inner, target):
     tested, arch = pipeline(stages, trips, inner, target), get_target(target).arch
     compiled, python = (simulate_timing(tested, arch, is_native=n) for n in (True, False))
@@ -551,7 +552,7 @@ def test_the_rules_give_the_same_in_python_and_compiled(stages, trips, inner, ta
 
 
 @given(STAGES, st.integers(1, 6), st.integers(1, 6), st.sampled_from(["trn1", "trn2"]))
-@settings(max_examples=30, deadline=None)
+@with_examples(30)
 def test_a_loop_takes_as_long_as_its_iterations_written_out(stages, trips, inner, target):
     tested, arch = pipeline(stages, trips, inner, target), get_target(target).arch
     unrolled = replace(tested, body=written_out(tested.body, {}))

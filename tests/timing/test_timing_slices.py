@@ -11,7 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from glia.arch import get_target
@@ -24,6 +24,7 @@ from glia.profile.page import MAX_ROWS, MAX_SLICES, page_data
 from glia.profile.timeline import slices_of
 from glia.profile.trace import perfetto_events
 from glia.timing.simulate import is_queue, queue_track, simulate_timing
+from support.examples import with_examples
 from support.timing_programs import copy, pipelined_matmul, program, tile
 
 TARGETS = ["trn1", "trn1n", "inf2", "trn2", "trn3"]
@@ -128,7 +129,7 @@ def test_slices_of_one_thread_are_disjoint(name: str):
 @given(
     st.integers(1, 400), st.integers(1, 9), st.integers(1, 60), st.integers(1, 200), st.booleans()
 )
-@settings(max_examples=25, deadline=None)
+@with_examples(25)
 def test_merging_keeps_every_sum(trips: int, buffers: int, limit: int, events: int, skip: bool):
     timing = simulate_timing(
         pipelined_matmul(trips, buffers), get_target("trn2").arch, skip=skip, max_events=events

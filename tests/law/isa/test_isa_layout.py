@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from glia.base.affine import Affine
@@ -39,6 +39,7 @@ from glia.isa.operand import Memory, Pattern, Tile
 from glia.machine.ir import Binding, Program
 from glia.machine.legal import verify
 from glia.sim.run import run
+from support.examples import with_examples
 from support.isa_bench import indices
 
 Array = np.ndarray[Any, Any]
@@ -209,7 +210,7 @@ def run_map(name: str, where: dict[str, Any], seed: int) -> Array:
 
 
 @pytest.mark.parametrize("name", MAPS)
-@settings(max_examples=6, deadline=None)
+@with_examples(6)
 @given(data=st.data())
 def test_only_the_order_of_elements_counts(name: str, data: st.DataObject) -> None:
     names = [*MAPS[name][0], "dst"]
@@ -257,7 +258,7 @@ def test_an_operand_may_repeat_elements_with_a_step_of_0() -> None:
     np.testing.assert_array_equal(found, spread.reshape(-1))
 
 
-@settings(max_examples=20, deadline=None)
+@with_examples(20)
 @given(data=st.data(), axes=st.integers(1, 3), negate=st.booleans())
 def test_a_reduction_takes_the_innermost_dimensions(
     data: st.DataObject, axes: int, negate: bool

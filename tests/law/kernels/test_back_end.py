@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from glia import nki
@@ -34,6 +34,7 @@ from law.kernels.random_kernels import (
     loop_argument,
     loop_kernel_of,
 )
+from support.examples import with_examples
 
 NAMES = [name for name, target in TARGETS.items() if target.arch.capabilities.has_nki]
 
@@ -63,7 +64,7 @@ def check_same_results(kernel: Any, x: np.ndarray, target: str) -> None:
 
 
 @pytest.mark.parametrize("target", NAMES)
-@settings(max_examples=8, deadline=None)
+@with_examples(8)
 @given(steps=st.lists(STEPS, min_size=3, max_size=14))
 def test_random_kernels_keep_their_results(target: str, steps: list[Step]) -> None:
     check_law(steps, target)
@@ -74,7 +75,7 @@ LOOPS = {"steps": LOOP_STEPS, "trips": st.integers(4, 15), "own": st.integers(1,
 
 
 @pytest.mark.parametrize("target", NAMES)
-@settings(max_examples=12, deadline=None)
+@with_examples(12)
 @given(**LOOPS)
 def test_random_loops_keep_their_results(
     target: str, steps: list[Step], trips: int, own: int
@@ -84,7 +85,7 @@ def test_random_loops_keep_their_results(
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("target", NAMES)
-@settings(max_examples=200, deadline=None)
+@with_examples(200)
 @given(**LOOPS)
 def test_more_random_loops_keep_their_results(
     target: str, steps: list[Step], trips: int, own: int
@@ -94,7 +95,7 @@ def test_more_random_loops_keep_their_results(
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("target", NAMES)
-@settings(max_examples=150, deadline=None)
+@with_examples(150)
 @given(steps=st.lists(STEPS, min_size=3, max_size=40))
 def test_more_random_kernels_keep_their_results(target: str, steps: list[Step]) -> None:
     check_law(steps, target)
@@ -294,7 +295,7 @@ def test_what_the_author_fixed_stays(strictly: bool, place: Any, kept: int) -> N
            ("cleared product", 0, 0, 0, 64), ("square", 2, 0, 0, 64)],
     target="trn3",
 )  # fmt: skip
-@settings(max_examples=25, deadline=None)
+@with_examples(25)
 @given(steps=st.lists(STEPS, min_size=3, max_size=14), target=st.sampled_from(NAMES))
 def test_straight_kernels_take_the_predicted_time(steps: list[Step], target: str) -> None:
     """But for the array's warm-up, ports of banks of PSUM, and addresses that are used again."""
@@ -317,7 +318,7 @@ def test_straight_kernels_take_the_predicted_time(steps: list[Step], target: str
         assert took == pytest.approx(predicted, rel=0.01)
 
 
-@settings(max_examples=25, deadline=None)
+@with_examples(25)
 @given(steps=st.lists(STEPS, min_size=3, max_size=14), target=st.sampled_from(NAMES))
 def test_schedules_are_the_same_as_machine_code_and_in_python(
     steps: list[Step], target: str
@@ -330,7 +331,7 @@ def test_schedules_are_the_same_as_machine_code_and_in_python(
     assert ways[0] == ways[1]
 
 
-@settings(max_examples=60, deadline=None)
+@with_examples(60)
 @given(data=st.data())
 def test_liveness_is_the_same_as_machine_code_and_in_python(data: st.DataObject) -> None:
     count = data.draw(st.integers(1, 90))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from glia.arch import get_target
@@ -23,6 +23,7 @@ from glia.machine.ordering.repeated_order import repeated_order
 from glia.machine.ordering.structure import Structures
 from glia.machine.ordering.tasks import AS_ACTIVATION, Task
 from glia.machine.passes.schedule import Scheduler
+from support.examples import with_examples
 
 ARCH = get_target("trn2").arch
 ELEMENTS = 512
@@ -107,7 +108,7 @@ def _by_definition(
     return result
 
 
-@settings(deadline=None, max_examples=60)
+@with_examples(60)
 @given(_bodies, st.sampled_from([1, 3, 8, 64]), st.integers(1, 6), st.data())
 def test_the_list_order_is_that_of_a_look_at_every_task(
     body: list[Instr], window: int, tiles: int, data: st.DataObject
@@ -141,7 +142,7 @@ def _renamed(body: Sequence[Instr]) -> list[Instr]:
     return [substitute_instruction(each, {}, {"i": Affine.of("j")}) for each in renamed]
 
 
-@settings(deadline=None, max_examples=30)
+@with_examples(30)
 @given(_bodies)
 def test_bodies_that_differ_in_names_only_are_ordered_once_and_alike(body: list[Instr]) -> None:
     scheduler, fresh = Scheduler(ARCH, 8), Scheduler(ARCH, 8)
@@ -153,7 +154,7 @@ def test_bodies_that_differ_in_names_only_are_ordered_once_and_alike(body: list[
     assert first == second == repeated_order(_renamed(body), "j", fresh, fresh.windows)
 
 
-@settings(deadline=None, max_examples=60)
+@with_examples(60)
 @given(_bodies, st.data())
 def test_bodies_that_differ_in_what_an_instruction_accesses_have_two_structures(
     body: list[Instr], data: st.DataObject

@@ -109,11 +109,14 @@ def block(x: Array, w: Weights, heads: int, *, is_causal: bool = False) -> Array
 
 
 def bert(size: Size) -> Model:
-    """An encoder of embedded tokens with norms behind, exact gelu, and a pooled class."""
+    """An encoder of embedded tokens with norms behind, exact gelu, and a pooled class.
+
+    There are many classes: the error of two logits is what their own rounding happens to be.
+    """
     draw = Drawer(0)
     table, places = draw.normal(100, size.width), draw.normal(size.tokens, size.width)
     layers = [block_weights(draw, size.width) for _ in range(size.layers)]
-    last = draw.dense(size.width, 2)
+    last = draw.dense(size.width, 96)
 
     def forward(tokens: Array) -> Array:
         x = layer_norm(jnp.asarray(table)[tokens] + places)

@@ -14,7 +14,7 @@ from glia.base.notebook import describe
 from glia.isa.rendezvous import CrossCoreInstr
 from glia.machine.binary.errors import NeffError
 from glia.machine.ir import Binding, Program
-from glia.neff.read import read_neff
+from glia.neff.read import Meanwhile, read_neff
 from glia.neff.write import neff_pieces
 
 MAXIMUM_BYTES = 1 << 38  # more than the HBM of any chip
@@ -111,23 +111,28 @@ class Neff:
         return b"".join(self.pieces())
 
     @staticmethod
-    def from_bytes(data: bytes | memoryview) -> Neff:
-        """Read a NEFF from memory; NeffError (or a subclass) when it is damaged or not ours."""
-        return Neff(*read_neff(memoryview(data)))
+    def from_bytes(data: bytes | memoryview, meanwhile: Meanwhile | None = None) -> Neff:
+        """Read a NEFF from memory; NeffError (or a subclass) when it is damaged or not ours.
+
+        `meanwhile` is called with the programs and ranks of a large one while its hash is computed.
+        """
+        return Neff(*read_neff(memoryview(data), meanwhile))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the NEFF; the file appears complete or not at all. OSError when it cannot."""
         write_atomically(Path(path), self.pieces())
 
     @staticmethod
-    def load(path: str | os.PathLike[str]) -> Neff:
+    def load(path: str | os.PathLike[str], meanwhile: Meanwhile | None = None) -> Neff:
         """Read a NEFF file; NeffError (or a subclass) when it is missing, damaged or not ours.
+
+        `meanwhile` is that of `from_bytes`.
 
         The weights of one that is not compressed (`fast_loading_neuron_binaries`) are the file's
         own pages: they are not copied, and models of one file in several processes share them. The
         gzip of a compressed one has a mark every 64 KiB, so that its weights must be copied.
         """
-        return Neff.from_bytes(neff_bytes(Path(path)))
+        return Neff.from_bytes(neff_bytes(Path(path)), meanwhile)
 
     def pieces(self) -> list[bytes | memoryview]:
         """The NEFF file's bytes in pieces, of which the weights are not copied."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
@@ -44,20 +44,26 @@ Contents = tuple[
 ]
 
 
+Meanwhile = Callable[[Sequence[Program], int], None]  # takes the ranks too
+
+
 @collector_paused()
-def read_neff(data: memoryview) -> Contents:
+def read_neff(data: memoryview, meanwhile: Meanwhile | None = None) -> Contents:
     """The fields of the `Neff` that glia wrote, in order.
+
+    `meanwhile` is called with the programs and the ranks of a large one, whose hash is not yet
+    computed then.
 
     Raises NotANeff, DamagedNeff, ForeignNeff, UnsupportedNeffVersion or IllegalProgram, and nothing
     else whatever the bytes are.
     """
     try:
-        return _read_neff(data)
+        return _read_neff(data, meanwhile)
     except MemoryError as problem:
         raise DamagedNeff(part="data", reason="it does not fit into memory") from problem
 
 
-def _read_neff(data: memoryview) -> Contents:
+def _read_neff(data: memoryview, meanwhile: Meanwhile | None) -> Contents:
     header = unpack_header(data)
     if not header.is_from_glia:
         raise ForeignNeff(build=header.build)
@@ -67,8 +73,12 @@ def _read_neff(data: memoryview) -> Contents:
             supported=".".join(map(str, NEFF_VERSION)),
             received=".".join(map(str, header.version)),
         )
-    with hash_checked(header, data[HEADER_BYTES:]):
-        return _read_contents(header, data)
+    with hash_checked(header, data[HEADER_BYTES:]) as is_computed:
+        contents = _read_contents(header, data)
+        if meanwhile and not is_computed:
+            programs, *_, replicas, partitions = contents
+            meanwhile(programs, replicas * partitions)
+        return contents
 
 
 def _read_contents(header: Header, data: memoryview) -> Contents:
@@ -108,19 +118,19 @@ def read_members(header: Header, data: memoryview) -> dict[str, memoryview]:
 
 
 @contextmanager
-def hash_checked(header: Header, payload: memoryview) -> Iterator[None]:
+def hash_checked(header: Header, payload: memoryview) -> Iterator[bool]:
     """DamagedNeff if the hash is not the header's, whatever else is found inside the context.
 
-    The hash of a large payload is computed in a thread beside that.
+    The hash of a large payload is computed in a thread beside that; then the context is False.
     """
     if len(payload) < LARGE_BYTES:
         _require_hash(header, _hash_of(header, payload))
-        yield
+        yield True
         return
     with ThreadPoolExecutor(1) as pool:
         found = pool.submit(_hash_of, header, payload)
         try:
-            yield
+            yield False
         finally:
             _require_hash(header, found.result())
 

@@ -60,6 +60,7 @@ _RANK_PROFILER = "glia.profile.report:profile_ranks"
 _GROUPS = "glia.profile.group_text:groups_of"
 _BOUND = "glia.runtime.bound:BoundModel"
 _CHECKED = "glia.sim.host.check.checked_run:run_checked"
+_HOST_PREPARATION = "glia.sim.host.host_program:prepare_where_planned"
 _HOST_REPORT = "glia.sim.host.host_program:host_report"
 # How a program can be executed, the default first: in program order, as machine code of the host
 # or by the declared meanings; or with engines and queues running ahead as far as semaphores let
@@ -364,7 +365,11 @@ def load(
         raise UnknownDevice(device=f"{chosen} beside the reference", known="host with check=True")
     if isinstance(path_or_neff, Program):
         path_or_neff = Neff((path_or_neff,))
-    neff = path_or_neff if isinstance(path_or_neff, Neff) else Neff.load(_path(path_or_neff))
+    if isinstance(path_or_neff, Neff):
+        neff = path_or_neff
+    else:
+        is_host = chosen == "host" and not check
+        neff = Neff.load(_path(path_or_neff), _prepare_on_host if is_host else None)
     if ranks is not None and ranks != neff.ranks:
         cure = f"load it with ranks={neff.ranks}, or compile it for {ranks}"
         raise WrongRanks(needed=neff.ranks, given=ranks, cure=cure)
@@ -377,6 +382,12 @@ def load(
     if rank_processes:
         require_one_core(neff.programs, chosen)
     return Model(neff, chosen, is_checked=check, rank_processes=rank_processes)
+
+
+def _prepare_on_host(programs: Sequence[Program], ranks: int) -> None:
+    """What the first run on the host needs, where an earlier process has planned it."""
+    if ranks == 1:
+        import_object(_HOST_PREPARATION)(programs)
 
 
 def convert_input(binding: Binding, value: object) -> np.ndarray:

@@ -43,7 +43,8 @@ Why = tuple[str, str]  # mnemonic and reason
 class HostPlan:
     """A table with the tiles that it writes, by name, and what was left out, by mnemonic and why.
 
-    `builder` has made the table; None for one that was kept, which has no instructions then.
+    `builder` has made the table; None for one that was kept, which has the instructions that Python
+    executes then.
     """
 
     table: Table
@@ -73,7 +74,7 @@ class HostPlanner:
         ):
             return found
         made = self.new_plan(executor)
-        if self._name and (data := _written(made)) is not None:
+        if self._name and (data := self._written(made)) is not None:
             host_library().kept.store(self._name, data, most=MOST_PLANS)
         return made
 
@@ -115,12 +116,13 @@ class HostPlanner:
         left_out = {(name, why): count for name, why, count in found.left_out}
         return HostPlan(found.table, frozenset(found.written), left_out)
 
-
-def _written(plan: HostPlan) -> bytes | None:
-    assert plan.builder is not None
-    bases = {name: tile.name for name, tile in plan.builder.bases.items()}
-    left_out = [(*why, count) for why, count in plan.left_out.items()]
-    return table_file(TableFile(plan.table, bases, sorted(plan.written), left_out))
+    def _written(self, plan: HostPlan) -> bytes | None:
+        """The bytes of a new plan, if it can be kept."""
+        assert plan.builder is not None
+        bases = {name: tile.name for name, tile in plan.builder.bases.items()}
+        left_out = [(*why, count) for why, count in plan.left_out.items()]
+        kept = TableFile(plan.table, bases, sorted(plan.written), left_out)
+        return table_file(kept, self._program)
 
 
 @cache

@@ -7,6 +7,7 @@ not written is found by the other executors, not here.
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ import numpy as np
 import glia.sim.host.steps as steps
 from glia.arch import get_target
 from glia.base.dtype import from_numpy
-from glia.base.errors import InternalError
+from glia.base.errors import CompileError, InternalError
 from glia.base.fork_safe_lock import ForkSafeLock
 from glia.base.machine_code.native import Library, address_of, array_at
 from glia.isa.kit import Instr, is_register
@@ -112,6 +113,18 @@ def supported_program(programs: Sequence[Program]) -> HostProgram | None:
         warn_unsupported(why)
         return None
     return host_program(programs[0])
+
+
+def prepare_where_planned(programs: Sequence[Program]) -> None:
+    """Make a program ready for the host where its plan is kept, before its first run asks for it.
+
+    What it would raise, that run raises.
+    """
+    if len(programs) != 1 or why_unsupported():
+        return
+    if HostPlanner(programs[0], rewrites=True).stored_plan is not None:
+        with contextlib.suppress(CompileError, MemoryError):
+            host_program(programs[0])
 
 
 def run_ranks_on_host(
@@ -377,13 +390,13 @@ class HostProgram:
 
     def instruction(self, number: int) -> Instr:
         """An instruction that the table names."""
-        return self._instructions[number]
+        found = self.table.instructions.get(number)
+        return self._unkept_instructions[number] if found is None else found
 
     @cached_property
-    def _instructions(self) -> list[Instr]:
-        """Those of the table; of a stored plan they are found when they are needed."""
-        plan = self.plan if self.plan.builder is not None else self._planner.new_plan(self.executor)
-        return plan.table.instructions
+    def _unkept_instructions(self) -> dict[int, Instr]:
+        """Those that the table of a stored plan leaves out, for errors."""
+        return self._planner.new_plan(self.executor).table.instructions
 
     def _fail(self, reason: int) -> None:
         """Raise what the native loop stopped for."""

@@ -77,7 +77,8 @@ class Table:
     fixed: list[tuple[int, int, int]] = field(default_factory=list)  # word, base, bytes
     scratch_words: list[tuple[int, int]] = field(default_factory=list)  # word, bytes
     call_words: list[tuple[int, int]] = field(default_factory=list)  # place in code, word
-    instructions: list[Instr] = field(default_factory=list)
+    # by number; of a table that was kept, those that Python executes
+    instructions: dict[int, Instr] = field(default_factory=dict)
     loops: list[While] = field(default_factory=list)
     decision_words: list[tuple[int, int]] = field(default_factory=list)  # word, and what it is of
     guarded: list[Instr] = field(default_factory=list)  # may be executed in Python
@@ -282,9 +283,8 @@ class TableBuilder:
             code[end] = len(code)
 
     def _number(self, instr: Instr) -> int:
-        number = self._numbers.setdefault(id(instr), len(self.table.instructions))
-        if number == len(self.table.instructions):
-            self.table.instructions.append(instr)
+        number = self._numbers.setdefault(id(instr), len(self._numbers))
+        self.table.instructions[number] = instr
         return number
 
     def _by_variant(

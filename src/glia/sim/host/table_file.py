@@ -1,6 +1,7 @@
-"""Tables as bytes, for a later process: all but instructions, which such a table never needs.
+"""Tables as bytes, for a later process: without the instructions that run as machine code.
 
-A table that leaves nothing to Python stops for an instruction only where its program is wrong.
+A run stops for one of these only where its program is wrong. Those that Python executes, and loops
+that registers end, are named by their places in the program.
 """
 
 from __future__ import annotations
@@ -9,14 +10,15 @@ import json
 import zlib
 from base64 import b64decode, b64encode
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from glia.isa.kit import Instr
 from glia.isa.operand import Tile
-from glia.machine.ir import Program
+from glia.machine.ir import Block, Program, While, blocks, walk
 from glia.sim.host.table import Table
 from glia.sim.memory import Memories
 
@@ -35,11 +37,18 @@ class TableFile:
     left_out: Sequence[tuple[str, str, int]]
 
 
-def table_file(file: TableFile) -> bytes | None:
-    """The bytes of a table; None for one that needs Python, keeps states or has while loops."""
+def table_file(file: TableFile, program: Program) -> bytes | None:
+    """The bytes of a table of a program; None for one that keeps states.
+
+    None, too, where Python executes what is not an instruction of the program but stands for one.
+    """
     table = file.table
-    needs_python = table.in_python or table.guarded or table.reasons or table.loops
-    if needs_python or not all(isinstance(tile, Tile) for tile in table.tiles):
+    places = {id(each): place for place, each in enumerate(walk(program.body))}
+    named = {
+        number: places.get(id(table.instructions[number])) for number in _python_numbers(table)
+    }
+    is_named = None not in named.values() and _are_loops_of(table.loops, program)
+    if not is_named or not all(isinstance(tile, Tile) for tile in table.tiles):
         return None
     found: dict[str, Any] = {
         name: _number(np.array(getattr(table, name), np.int64)) for name in (*NUMBERS, *TUPLES)
@@ -53,6 +62,11 @@ def table_file(file: TableFile) -> bytes | None:
         "tiles": [(tile.name, file.bases.get(tile.name, "")) for tile in table.tiles],
         "written": list(file.written),
         "left_out": list(file.left_out),
+        "named": list(named.items()),
+        "in_python": _numbers_of(table.in_python, table),
+        "guarded": _numbers_of(table.guarded, table),
+        "loops": len(table.loops),
+        "reasons": [(*why, count) for why, count in table.reasons.items()],
     }
     return zlib.compress(json.dumps(found, separators=(",", ":")).encode(), 1)
 
@@ -71,8 +85,18 @@ def read_table_file(data: bytes, program: Program, memories: Memories) -> TableF
             bases[name] = base
         lists: dict[str, Any] = {name: _array(found[name]).tolist() for name in NUMBERS}
         lists |= {name: [*map(tuple, _array(found[name]).tolist())] for name in TUPLES}
+        program_instructions = [*walk(program.body)] if found["named"] else []
+        known = {int(number): program_instructions[place] for number, place in found["named"]}
+        loops = [*_while_loops(program.body)]
+        if found["loops"] not in (0, len(loops)):
+            return None
         table = Table(
             **lists,
+            instructions=known,
+            in_python=[known[number] for number in found["in_python"]],
+            guarded=[known[number] for number in found["guarded"]],
+            loops=loops if found["loops"] else [],
+            reasons=Counter({(str(n), str(why)): int(c) for n, why, c in found["reasons"]}),
             tiles=tiles,
             variables={name: number for number, name in enumerate(found["variables"])},
             codes={int(word): str(name) for word, name in found["codes"]},
@@ -82,8 +106,33 @@ def read_table_file(data: bytes, program: Program, memories: Memories) -> TableF
         )
         left_out = [(str(name), str(why), int(count)) for name, why, count in found["left_out"]]
         return TableFile(table, bases, found["written"], left_out)
-    except (ValueError, TypeError, KeyError, zlib.error):
+    except (ValueError, TypeError, LookupError, zlib.error):
         return None
+
+
+def _python_numbers(table: Table) -> list[int]:
+    """The numbers of the instructions that Python may execute."""
+    executed = {id(each) for each in (*table.in_python, *table.guarded)}
+    return [number for number, each in table.instructions.items() if id(each) in executed]
+
+
+def _numbers_of(instructions: Sequence[Instr], table: Table) -> list[int]:
+    numbers = {id(each): number for number, each in table.instructions.items()}
+    return [numbers[id(each)] for each in instructions]
+
+
+def _are_loops_of(loops: Sequence[While], program: Program) -> bool:
+    """Whether these are the loops of the program that registers end, in order."""
+    registers = [each.register for each in _while_loops(program.body)]
+    return not loops or registers == [each.register for each in loops]
+
+
+def _while_loops(body: Block) -> Iterator[While]:
+    for statement in body:
+        if isinstance(statement, While):
+            yield statement
+        for block in blocks(statement):
+            yield from _while_loops(block)
 
 
 def _number(array: Any) -> tuple[str, list[int], str]:

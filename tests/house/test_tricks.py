@@ -42,6 +42,7 @@ BY_IDENTITY = {
     "plugins/torch/kernels.py": "arrays",
     "sim/host/host_program.py": "instructions",
     "sim/host/loop_nest.py": "terms of an expression",
+    "sim/host/table_file.py": "instructions",
     "sim/host/table.py": "instructions and arrays of registers",
     "sim/last_writer.py": "buffers",
     "sim/order/concurrent_core.py": "instructions and waits",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
 import sys
 import threading
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -36,6 +38,7 @@ from glia.isa.kit import INSTRUCTIONS, Instr, reads, writes
 from glia.isa.operand import Memory, Pattern, Tile
 from glia.machine.ir import Binding, Loop, Program, While
 from glia.neff.package import Neff
+from glia.runtime.model import OutOfBoundAccess
 from glia.sim.host.host_program import HostProgram, host_report
 from glia.sim.host.library import CodeLibrary
 from glia.sim.host.packing import block_shape
@@ -518,16 +521,21 @@ def test_lookups_in_large_tables_read_and_write_those_of_each_run() -> None:
 
     random = np.random.default_rng(3)
     shape = (400, 64)
-    at = np.array([3, 399, 17, 200], np.int32)
+    inside, outside = np.array([3, 399, 17, 200], np.int32), np.array([3, 400, 17, 200], np.int32)
     rows = random.standard_normal((4, 64)).astype(np.float32)
-    lowered = jax.jit(update).lower(np.zeros(shape, np.float32), rows, at)
+    lowered = jax.jit(update).lower(np.zeros(shape, np.float32), rows, inside)
     model = glia.load(glia.compile(lowered))
-    assert model.host_report.in_python
+    assert not model.host_report.in_python
     bound = model.bind(reuses_outputs=True)
-    for called in (model, bound, model, bound, bound):
+    calls = itertools.product((model, bound, model, bound, bound), (outside, inside, outside))
+    for called, at in calls:  # an index outside of its table is reported by Python
         table = random.standard_normal(shape).astype(np.float32)
-        looked_up, changed = called(table, rows, at)
-        np.testing.assert_allclose(looked_up, table[at] * 2)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", OutOfBoundAccess)
+            looked_up, changed = called(table, rows, at)
+        assert bool(model.notifications) == (at is outside)
+        valid = at < 400
+        np.testing.assert_allclose(looked_up, table[np.minimum(at, 399)] * 2)
         wanted = table.copy()
-        wanted[at] += rows
+        wanted[at[valid]] += rows[valid]
         np.testing.assert_allclose(changed, wanted, rtol=1e-6)

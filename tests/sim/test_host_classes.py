@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 
 from glia.arch.instances import COMPILED_TARGETS
 from glia.base.dtype import BF16, F16, F32, S32, DType
-from glia.isa.instructions.dma import DmaCopy
+from glia.isa.instructions.dma import DmaCopy, DmaGather, DmaScatter
 from glia.isa.instructions.scalar import Activation
 from glia.isa.instructions.tensor import NcMatmul, NcTranspose
 from glia.isa.instructions.vector import Memset, TensorCopy, TensorReduce, TensorTensor
 from glia.isa.kit import Instr
 from glia.sim.host.host_program import HostProgram
+from glia.sim.notifications import Notifications
 from glia.sim.run import run
 from support.isa_bench import Bench, assert_agree
 
@@ -44,6 +46,12 @@ class Draw:
 
     def among(self, *names: str) -> str:
         return names[self.random.integers(len(names))]
+
+    def among_integers(self, *numbers: int) -> int:
+        return numbers[self.random.integers(len(numbers))]
+
+    def indices(self, values: Any) -> object:
+        return self.bench.pattern((len(values), 1), S32, "SBUF", values=values.reshape(-1, 1))
 
 
 def _copy(draw: Draw) -> Instr:
@@ -106,7 +114,27 @@ def _product(draw: Draw) -> Instr:
     return NcMatmul(dst=total, stationary=left, moving=right, accumulate=accumulate)
 
 
-EXACT = (_copy, _transfer, _pairwise, _of_integers, _fill, _turn)
+def _rows_by_index(draw: Draw) -> Instr:
+    """A gather or a scatter; some skip indices outside of the table, some report them."""
+    shape, rows = draw.shape(), int(draw.random.integers(1, 40))
+    is_gather, skips = draw.random.integers(2, size=2)
+    chosen = draw.random.integers(0, rows, shape[0])
+    checked: dict[str, Any] = {}
+    if skips and draw.random.integers(2):
+        chosen[draw.random.integers(shape[0])] = draw.among_integers(-1, rows, 2**30)
+    if draw.random.integers(2):
+        given = chosen + draw.random.integers(-1, 2, shape[0]) * draw.random.integers(2)
+        checked = {"given": (draw.indices(given),), "limits": (rows - 1,), "extents": (rows,)}
+    table = draw.operand((rows, *shape[1:]), draw.dtype(), "HBM")
+    moved = draw.operand(shape, draw.dtype(), draw.among("SBUF", "HBM"))
+    ends = {"src": table, "dst": moved} if is_gather else {"src": moved, "dst": table}
+    return (DmaGather if is_gather else DmaScatter)(
+        **ends, indices=draw.indices(chosen), combine=draw.among("", "add"),
+        out_of_bounds="skip" if skips else "error", queue="q", **checked,
+    )  # fmt: skip
+
+
+EXACT = (_copy, _transfer, _pairwise, _of_integers, _fill, _turn, _rows_by_index)
 ROUNDED = (_function, _reduction, _product)
 
 
@@ -116,7 +144,10 @@ def _check(makers: tuple[Callable[[Draw], Instr], ...], seed: int, *, is_exact: 
     program = draw.bench.program(instructions, COMPILED_TARGETS[seed % len(COMPILED_TARGETS)])
     host = HostProgram(program)
     assert not host.table.in_python, host.table.reasons
-    found, wanted = host.run(draw.bench.contents), run(program, draw.bench.contents)
+    seen, said = Notifications(), Notifications()
+    found = host.run(draw.bench.contents, seen)
+    wanted = run(program, draw.bench.contents, notifications=said)
+    assert [*seen] == [*said]
     if not is_exact:
         assert_agree(found, wanted)
         return

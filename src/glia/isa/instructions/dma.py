@@ -379,11 +379,15 @@ class DmaScatter(IndexedTransfer, engine="gpsimd", engines=ISSUERS):
         if unique_indices and len(np.unique(index[valid])) < valid.sum():
             raise Unspecified("a scatter with unique_indices that names a row twice")
         rows = src.reshape(len(index), *dst.shape[1:])
+
+        def merged(before: Array, row: Array) -> Array:
+            return converted(apply(combine, widen(before), widen(row)) if combine else row, dst)
+
+        if hasattr(dst, "put_rows") and valid.all():  # an array that records what is written
+            dst.put_rows(index, merged(dst[index], rows))
+            return
         for p in np.flatnonzero(valid):
-            row = rows[p]
-            if combine:
-                row = apply(combine, widen(dst[index[p]]), widen(row))
-            dst[index[p]] = converted(row, dst)
+            dst[index[p]] = merged(dst[index[p]], rows[p])
 
     @classmethod
     def example(cls) -> Self:

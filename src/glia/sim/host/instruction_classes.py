@@ -55,6 +55,7 @@ from glia.sim.host.traced import (
     ProductTerm,
     Shape,
     TracedArray,
+    TracedView,
     UfuncTerm,
     recorded_decisions,
     term_of,
@@ -154,7 +155,8 @@ class Operands:
         pitches = {
             name: memories.region(pattern.tile).pitch
             for name, _, pattern in instr.operands()
-            if name not in instr.hints and pattern.memory is not Memory.HBM
+            if (name not in instr.hints or instr.index_checks())
+            and pattern.memory is not Memory.HBM
         }
         return Operands(tuple(pitches.items()))
 
@@ -179,6 +181,7 @@ def class_key(instr: Instr, operands: Operands) -> tuple[Any, ...]:
         for name, value in instr.attributes().items()
         if name not in instr.hints
     ]
+    parts += [("check", each.limit) for each in instr.index_checks()]
     return tuple(parts)
 
 
@@ -250,6 +253,9 @@ class _ClassLowering:
     def lower(self, is_staged: bool) -> Lowered:
         with np.errstate(all="ignore"), recorded_decisions() as decisions:
             writes = self.traced_writes()
+            decisions += self._index_decisions()
+        if is_staged and any(store.rows and _reads(node, store.operand) for store, node in writes):
+            raise NotTraceable("rows are added to in an operand that overlaps others")
         calls: list[HostCall] = []
         if len(writes) == 1 and _product_in(writes[0][1]) is not None:
             calls = self._product_calls(*writes[0], is_staged=is_staged)
@@ -269,7 +275,7 @@ class _ClassLowering:
     def lower_rows(self, far: frozenset[str]) -> RowsCall | None:
         with np.errstate(all="ignore"), recorded_decisions() as decisions:
             writes = self.traced_writes()
-        if decisions or not writes:
+        if decisions or not writes or self.instr.index_checks():
             return None
         nest = build_nest(writes)
         if not nest.outer or simplified(nest).transposes:
@@ -327,12 +333,14 @@ class _ClassLowering:
         return Destination(self._place(self._scratch(count)), store.shape, steps, store.dtype)
 
     def traced_writes(self) -> list[tuple[Destination, ArrayTerm]]:
-        """What `compute` returns for each operand and state that the instruction writes."""
+        """What `compute` returns, or writes, for each operand and state that is written."""
         instr = self.instr
-        if instr.arrives in ("memory", "participants"):
-            raise NotTraceable("it reads and writes memory by itself")
+        if instr.arrives == "participants":
+            raise NotTraceable("it meets other cores")
         if instr.sets_register is not None:
             raise NotTraceable("it sets a register")
+        if instr.arrives == "memory":
+            return self._written_by_itself()
         given = self._operand_values() | self._attribute_values() | self._state_values()
         try:
             result = type(instr).compute(**given)
@@ -347,6 +355,56 @@ class _ClassLowering:
             for (store, pattern), value in zip(stores, results, strict=True)
             if store is not None and value is not None
         ]
+
+    def _written_by_itself(self) -> list[tuple[Destination, ArrayTerm]]:
+        """What a meaning writes that is given its operands as views of memory."""
+        instr = self.instr
+        views = {
+            name: TracedView(self._load_term(name, pattern, 0))
+            for name in instr.operand_declarations
+            if name not in instr.hints and isinstance(pattern := getattr(instr, name), Pattern)
+        }
+        try:
+            type(instr).compute(**views, **self._attribute_values())
+        except (Unspecified, TypeError, ValueError, AttributeError, IndexError) as problem:
+            raise NotTraceable(str(problem)) from problem
+        found = []
+        for view in views.values():
+            for place, value in view.written:
+                if value.dtype != place.dtype:
+                    raise NotTraceable(f"{value.dtype} stored as {place.dtype}")
+                assert isinstance(place.operand, int)
+                store = Destination(
+                    place.operand, place.shape, place.steps, place.dtype, place.rows
+                )
+                found.append((store, value))
+        if not found:
+            raise NotTraceable("it reads and writes memory by itself")
+        return found
+
+    def _index_decisions(self) -> list[ArrayTerm]:
+        """Whether all indices are such as are not reported."""
+        places = [
+            (pattern, name, number)
+            for name in self.instr.operand_declarations
+            for number, pattern in enumerate(_patterns_of(getattr(self.instr, name)))
+        ]
+        found = []
+        for check in self.instr.index_checks():
+            name, number = next(
+                (name, n) for pattern, name, n in places if pattern is check.indices
+            )
+            indices = TracedArray(self._load_term(name, check.indices, number))
+            found.append(((indices >= 0) & (indices <= check.limit)).all().term)
+        return found
+
+    def _load_term(self, name: str, pattern: Pattern, number: int) -> LoadTerm:
+        """The elements of an operand, as they are stored."""
+        dtype = storage_dtype(pattern.dtype)
+        if dtype.names:
+            raise NotTraceable(f"{pattern.dtype} operands")
+        place = self._place(OperandPlace("pattern", name, number))
+        return LoadTerm(pattern.shape, dtype, place, self.operands.steps(name, pattern))
 
     def _operand_values(self) -> dict[str, Any]:
         values: dict[str, Any] = {}
@@ -366,12 +424,7 @@ class _ClassLowering:
         instr = self.instr
         if instr.access(name) == "writes" or (self.sums is False and name in instr.read_when):
             return None
-        dtype = storage_dtype(pattern.dtype)
-        if dtype.names:
-            raise NotTraceable(f"{pattern.dtype} operands")
-        steps = self.operands.steps(name, pattern)
-        place = self._place(OperandPlace("pattern", name, number))
-        array = TracedArray(LoadTerm(pattern.shape, dtype, place, steps))
+        array = TracedArray(self._load_term(name, pattern, number))
         shape = arrival_shape(instr, declared, pattern)
         is_exact = declared.is_raw or instr.is_exact or pattern.dtype.name == "f32"
         wide: Any = array if is_exact else widen(array)  # type: ignore[arg-type]
@@ -458,6 +511,7 @@ class _ClassLowering:
         parts = nest.outer[0] if nest.outer else 1
         large = [n for n, s in enumerate(nest.slots) if self._place_of_slot(s).name in self.large]
         words += [0] * len(ahead)
+        words += [slot.rows[1] for slot in nest.slots if slot.rows]
         return HostCall(
             nest_code(nest, large, ahead), tuple(words), tuple(addresses), parts,
             nest_nanoseconds(nest), is_parallel=is_parallel(nest),
@@ -598,6 +652,19 @@ def _stored(value: Any, store: Destination, pattern: Pattern | None) -> ArrayTer
     if node.dtype != store.dtype:
         raise NotTraceable(f"{node.dtype} stored as {store.dtype}")
     return node
+
+
+def _patterns_of(value: Any) -> list[Pattern]:
+    several = value if isinstance(value, tuple) else (value,)
+    return [each for each in several if isinstance(each, Pattern)]
+
+
+def _reads(node: ArrayTerm, operand: int) -> bool:
+    """Whether an expression loads an operand."""
+    if isinstance(node, LoadTerm):
+        return node.operand == operand
+    inside = [*getattr(node, "arguments", ()), getattr(node, "argument", None)]
+    return any(part is not None and _reads(part, operand) for part in inside)
 
 
 def _load(store: Destination) -> LoadTerm:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from glia.sim.host.traced import (
     ProductTerm,
     ReduceTerm,
     ReshapeTerm,
+    RowIndex,
     Shape,
     TransposeTerm,
     UfuncTerm,
@@ -46,15 +47,20 @@ class Destination:
     shape: Shape
     steps: Shape
     dtype: np.dtype[Any]
+    rows: RowIndex | None = None
 
 
 @dataclass(frozen=True)
 class Slot:
-    """What is read or written along the loops: an operand's dtype, and steps for each variable."""
+    """What is read or written along the loops: an operand's dtype, and steps for each variable.
+
+    With `rows` it begins further by a value times so many bytes; no inner variable changes either.
+    """
 
     operand: int | HeldArray
     dtype: str
     steps: Shape
+    rows: tuple[Scalar, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -154,7 +160,7 @@ class _Builder:
             is_uniform = math.prod(node.shape) == 1
             at = ((),) * len(node.shape) if is_uniform else self._grouped(variables, node.shape)
             value = self._at(node, at)
-            slot = self._slot(store.operand, store.dtype, store.shape, store.steps, index)
+            slot = self._slot(store, store.dtype, index)
             (results if is_result else stores).append((slot, value))
         found = tuple(self.reductions)
         return LoopNest(
@@ -193,8 +199,8 @@ class _Builder:
 
     def _value(self, node: ArrayTerm, index: Index) -> Scalar:
         match node:
-            case LoadTerm(operand=operand, steps=steps):
-                return "load", self._slot(operand, node.dtype, node.shape, steps, index)
+            case LoadTerm():
+                return "load", self._slot(node, node.dtype, index)
             case ConstantTerm(value=value):
                 return "constant", node.dtype.name, np.asarray(value, node.dtype).tobytes()
             case UfuncTerm(function=function, arguments=arguments):
@@ -229,20 +235,16 @@ class _Builder:
         reduction = NestReduction(node.function, node.dtype.name, value)
         return self.reductions.setdefault(reduction, len(self.reductions))
 
-    def _slot(
-        self,
-        operand: int | HeldArray,
-        dtype: np.dtype[Any],
-        shape: Shape,
-        steps: Shape,
-        index: Index,
-    ) -> int:
+    def _slot(self, place: LoadTerm | Destination, dtype: np.dtype[Any], index: Index) -> int:
         each = [0] * len(self.extents)
-        for group, step in zip(index, steps, strict=True):
+        for group, step in zip(index, place.steps, strict=True):
             for variable in reversed(group):
                 each[variable] = step
                 step *= self.extents[variable]
-        slot = Slot(operand, dtype.name, tuple(each))
+        rows = None
+        if place.rows is not None:
+            rows = self._at(place.rows.index, (index[0],)), place.rows.step
+        slot = Slot(place.operand, dtype.name, tuple(each), rows)
         return self.slots.setdefault(slot, len(self.slots))
 
 
@@ -250,9 +252,11 @@ def simplified(nest: LoopNest, *, keeps_first: bool = False) -> LoopNest:
     """The nest without variables of one iteration, neighbours that step evenly made one.
 
     Without reductions the last loop is the inner one. With `keeps_first` the first outer loop stays
-    what it is, and no loop is ordered to transpose.
+    what it is, and no loop is ordered to transpose; so it is where that loop chooses rows.
     """
     has_inner = bool(nest.reductions)
+    if any(slot.rows for slot in nest.slots):
+        keeps_first = True
     split = len(nest.outer) if has_inner else len(nest.outer) + len(nest.inner)
     extents = (*nest.outer, *nest.inner)
     columns = [
@@ -272,13 +276,23 @@ def simplified(nest: LoopNest, *, keeps_first: bool = False) -> LoopNest:
         outer, inner = _divided(inner[0])
     variables = [*outer, *inner]
     slots = tuple(
-        Slot(slot.operand, slot.dtype, tuple(steps[number] for _, steps in variables))
+        replace(slot, steps=tuple(steps[number] for _, steps in variables))
         for number, slot in enumerate(nest.slots)
     )
-    return LoopNest(
+    found = LoopNest(
         tuple(e for e, _ in outer), tuple(e for e, _ in inner), slots, nest.stores,
         nest.reductions, nest.results, transposes,
     )  # fmt: skip
+    _require_outer_rows(found)
+    return found
+
+
+def _require_outer_rows(nest: LoopNest) -> None:
+    """NotTraceable where an inner loop chooses rows."""
+    for slot in nest.slots:
+        for number in loaded_slots(slot.rows[0]) if slot.rows else ():
+            if any(nest.slots[number].steps[len(nest.outer) :]):
+                raise NotTraceable("rows that are chosen for every element")
 
 
 def _ordered_to_transpose(
@@ -327,7 +341,7 @@ def _divided(column: tuple[int, Shape]) -> tuple[list[tuple[int, Shape]], list[t
 
 def is_parallel(nest: LoopNest) -> bool:
     """Whether no two iterations of the first outer loop write to one place."""
-    if not nest.outer:
+    if not nest.outer or any(nest.slots[n].rows for n, _ in (*nest.stores, *nest.results)):
         return False
     loops = list(
         zip((*nest.outer, *nest.inner), range(len(nest.outer) + len(nest.inner)), strict=True)
@@ -373,3 +387,10 @@ def walk_scalar(value: Scalar, visit: Callable[[Scalar], None]) -> None:
         if isinstance(part, tuple):
             walk_scalar(part, visit)
     visit(value)
+
+
+def loaded_slots(value: Scalar) -> set[int]:
+    """The numbers of the slots that a value loads."""
+    if value[0] == "load":
+        return {value[1]}
+    return set().union(*(loaded_slots(part) for part in value if isinstance(part, tuple)), set())

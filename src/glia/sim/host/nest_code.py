@@ -19,7 +19,15 @@ import numpy as np
 from llvmlite import binding, ir
 
 from glia.sim.host.functions import IDENTITIES, apply
-from glia.sim.host.loop_nest import TILE, LoopNest, NestReduction, Scalar, Slot, walk_scalar
+from glia.sim.host.loop_nest import (
+    TILE,
+    LoopNest,
+    NestReduction,
+    Scalar,
+    Slot,
+    loaded_slots,
+    walk_scalar,
+)
 from glia.sim.host.loops import PART, counted_loop, pointer, prefetch, word_at
 from glia.sim.host.scalar_code import (
     WORD,
@@ -55,6 +63,7 @@ class NestCode:
     transposes: bool = False
     streamed: tuple[int, ...] = ()  # slots that are stored past the caches where they are aligned
     ahead: tuple[int, ...] = ()  # slots of which other lines are asked for, some bytes further
+    rows: tuple[tuple[int, Scalar], ...] = ()  # slots with rows, and what chooses these
 
     @property
     def name(self) -> str:
@@ -77,7 +86,7 @@ def nest_code(
     slots = tuple((slot.dtype, _stepping(slot, nest)) for slot in nest.slots)
     loops = (len(nest.outer), len(nest.inner))
     values = [value for _, value in nest.stores] + [each.value for each in nest.reductions]
-    read = set().union(*map(_loaded, values))
+    read = set().union(*map(loaded_slots, values))
     streamed = [
         number
         for number, _ in nest.stores
@@ -87,6 +96,7 @@ def nest_code(
     return NestCode(
         loops, slots, nest.stores, nest.reductions, nest.results, nest.transposes,
         () if nest.transposes else tuple(sorted(set(streamed))), tuple(sorted(ahead)),
+        tuple((number, slot.rows[0]) for number, slot in enumerate(nest.slots) if slot.rows),
     )  # fmt: skip
 
 
@@ -111,7 +121,7 @@ class _NestWriter:
     """Writes the function of one nest, a part of which is some iterations of its first outer loop.
 
     The words are the extents of all loops, then for each slot its address and its steps, then how
-    far ahead lines are asked for.
+    far ahead lines are asked for, then the bytes of rows.
     """
 
     def __init__(self, code: NestCode, module: Any) -> None:
@@ -126,6 +136,8 @@ class _NestWriter:
         self.steps = [[self._word(start + 1 + v) for v in range(self.count)] for start in starts]
         end = self.count + each * len(code.slots)
         self.distances = {number: self._word(end + n) for n, number in enumerate(code.ahead)}
+        end += len(code.ahead)
+        self.row_bytes = {number: self._word(end + n) for n, (number, _) in enumerate(code.rows)}
         applied = max((_applied(each.value) for each in code.reductions), default=0)
         is_wide = applied <= MOST_APPLIED and not code.stores
         self.sum_lanes = (WIDE_VECTOR, VECTOR, 1) if is_wide else (VECTOR, 1)
@@ -153,11 +165,23 @@ class _NestWriter:
         if depth < self.code.loops[0]:
             self._loop_over(depth, addresses, self._outer_loops)
             return
+        if self.code.rows:
+            addresses = self._at_rows(addresses)
         if self.code.reductions:
             self._start_sums()
         self._inner_loops_by_alignment(depth, addresses)
         if self.code.results:
             self._store_results(addresses)
+
+    def _at_rows(self, addresses: Sequence[Value]) -> list[Value]:
+        """Where slots are, those with rows in the ones that are chosen."""
+        lanes, found = Lanes(self.builder, 1), list(addresses)
+        values: dict[Scalar, tuple[Value, str]] = {}
+        for number, chosen in self.code.rows:
+            index, dtype = self._typed(lanes, chosen, values, self._single_loader(addresses))
+            distance = self.builder.mul(lanes.cast(dtype, "int64", index), self.row_bytes[number])
+            found[number] = self.builder.add(found[number], distance)
+        return found
 
     def _tiles(self, depth: int, addresses: Sequence[Value]) -> None:
         """The last outer loop and the inner one, by squares that are transposed in registers."""
@@ -284,7 +308,7 @@ class _NestWriter:
     def _inner_loads(self) -> set[int]:
         values = [value for _, value in self.code.stores]
         values += [reduction.value for reduction in self.code.reductions]
-        return set().union(*map(_loaded, values))
+        return set().union(*map(loaded_slots, values))
 
     def _iteration(
         self,
@@ -421,9 +445,9 @@ class _NestWriter:
             total = one if total is None else combine(Lanes(builder, 1), (total, one))
         return total
 
-    def _store_results(self, addresses: Sequence[Value]) -> None:
+    def _single_loader(self, addresses: Sequence[Value]) -> Callable[[int], Value]:
+        """Loads one element of a slot outside of the inner loops."""
         lanes = Lanes(self.builder, 1)
-        values: dict[Scalar, tuple[Value, str]] = {}
 
         def load(number: int) -> Value:
             dtype = self._dtype(number)
@@ -431,6 +455,11 @@ class _NestWriter:
             one = self.builder.load(place, typ=memory_type(dtype), align=1)
             return _from_memory(lanes, dtype, one)
 
+        return load
+
+    def _store_results(self, addresses: Sequence[Value]) -> None:
+        lanes, load = Lanes(self.builder, 1), self._single_loader(addresses)
+        values: dict[Scalar, tuple[Value, str]] = {}
         stored = [
             (n, _in_memory(lanes, self._dtype(n), self._value(lanes, value, values, load)))
             for n, value in self.code.results
@@ -474,9 +503,3 @@ def _applied(value: Scalar) -> int:
 
     walk_scalar(value, count)
     return found
-
-
-def _loaded(value: Scalar) -> set[int]:
-    if value[0] == "load":
-        return {value[1]}
-    return set().union(*(_loaded(part) for part in value if isinstance(part, tuple)), set())

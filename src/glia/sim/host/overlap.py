@@ -9,22 +9,26 @@ from glia.sim.memory import Memories
 
 
 def must_stage(instr: Instr, memories: Memories, program: Program) -> bool:
-    """Whether results have to wait until all operands are read."""
-    writes = list(instr.written_patterns())
-    reads = list(instr.read_patterns())
-    by_element = instr.arrives == "elementwise"
+    """Whether results have to wait until all operands are read.
 
-    def conflict(written: Pattern, other: Pattern) -> bool:
-        if written.memory is not other.memory:
-            return False
-        if by_element and _elements(written) == _elements(other):
-            return False
-        return _may_meet(written, other, memories, program)
+    Not for an operand that a meaning reads and writes by itself: it does so in its order.
+    """
+    operands = [(instr.access(name), pattern) for name, _, pattern in instr.operands()]
+    by_element, by_itself = instr.arrives == "elementwise", instr.arrives == "memory"
 
-    for number, written in enumerate(writes):
-        if any(conflict(written, other) for other in (*reads, *writes[number + 1 :])):
-            return True
-    return False
+    def conflict(number: int, other: int) -> bool:
+        (_, written), (access, pattern) = operands[number], operands[other]
+        if written.memory is not pattern.memory:
+            return False
+        if number == other and (by_itself or access == "writes"):
+            return False
+        if by_element and _elements(written) == _elements(pattern):
+            return False
+        return _may_meet(written, pattern, memories, program)
+
+    places = range(len(operands))
+    writes = [number for number in places if operands[number][0] != "reads"]
+    return any(conflict(number, other) for number in writes for other in places)
 
 
 def _may_meet(written: Pattern, read: Pattern, memories: Memories, program: Program) -> bool:

@@ -154,8 +154,6 @@ class TableBuilder:
         """The calls of an instruction, or why its meaning runs in Python."""
         if self._follows_sums and any(p.memory is Memory.PSUM for p in instr.written_patterns()):
             return "PSUM of a program whose sums only a run tells apart"
-        if instr.index_checks():
-            return "it reports indices"
         condition, conditions = sums_condition(instr)
         operands = self.operands_of(instr)
         calls = {}

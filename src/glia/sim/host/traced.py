@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,15 @@ class LoadTerm(ArrayTerm):
 
     operand: int | HeldArray
     steps: Shape
+    rows: RowIndex | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class RowIndex:
+    """Chooses rows of an operand, of `step` bytes: position p is in row `index`[p]."""
+
+    index: ArrayTerm
+    step: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,13 +163,21 @@ class TracedArray(NDArrayOperatorsMixin):
         decisions = _DECISIONS.get()
         if decisions is None or self.size != 1 or len(decisions) == MOST_DECISIONS:
             raise NotTraceable("a decision that depends on data")
-        decisions.append(cast(self.term, np.dtype(np.bool_)))
+        decision = cast(self.term, np.dtype(np.bool_))
+        if not any(each is decision for each in decisions):
+            decisions.append(decision)
         return True
 
     def all(self, axis: Any = None) -> TracedArray:
         """Whether all elements are true, along an axis or altogether."""
-        axes = tuple(range(self.ndim)) if axis is None else axis
-        return TracedArray(_reduction(np.logical_and, self, axis=axes))
+        if axis is not None:
+            return TracedArray(_reduction(np.logical_and, self, axis=axis))
+        return TracedArray(self._whether_all)
+
+    @cached_property
+    def _whether_all(self) -> ArrayTerm:
+        """One term, so that to decide by it twice is one decision."""
+        return _reduction(np.logical_and, self, axis=tuple(range(self.ndim)))
 
     def any(self, axis: Any = None) -> TracedArray:
         """Whether an element is true, along an axis or altogether."""
@@ -169,8 +187,22 @@ class TracedArray(NDArrayOperatorsMixin):
     def __array__(self, *_: Any, **__: Any) -> Any:
         raise NotTraceable("elements by themselves")
 
-    def __getitem__(self, _: Any) -> Any:
-        raise NotTraceable("an index into an operand")
+    def __getitem__(self, key: Any) -> TracedArray:
+        """Rows of an operand that another array's integers choose."""
+        if not isinstance(key, TracedArray):
+            raise NotTraceable("an index into an operand")
+        return TracedArray(self.chosen_rows(key))
+
+    def chosen_rows(self, index: TracedArray) -> LoadTerm:
+        """The rows of an operand, one for each element of a list of integers."""
+        term = self.term
+        if not isinstance(term, LoadTerm) or term.rows or index.ndim != 1 or not term.shape:
+            raise NotTraceable("an index into an operand")
+        if index.dtype.kind not in "iu":
+            raise NotTraceable(f"an index of {index.dtype}")
+        shape, steps = (len(index), *term.shape[1:]), (0, *term.steps[1:])
+        rows = RowIndex(index.term, term.steps[0])
+        return LoadTerm(shape, term.dtype, term.operand, steps, rows)
 
     def __iter__(self) -> Any:
         raise NotTraceable("elements one by one")
@@ -217,6 +249,24 @@ class TracedArray(NDArrayOperatorsMixin):
         if function not in _FUNCTIONS or options:
             raise NotTraceable(f"numpy.{function.__name__}")
         return TracedArray(_FUNCTIONS[function](*arguments))
+
+
+class TracedView(TracedArray):
+    """An operand of a meaning that writes by itself: `written` has what it wrote, and where."""
+
+    def __init__(self, term: LoadTerm) -> None:
+        super().__init__(term)
+        self.written: list[tuple[LoadTerm, ArrayTerm]] = []
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        if key is not Ellipsis:
+            raise NotTraceable("a part of an operand is written")
+        assert isinstance(self.term, LoadTerm)
+        self.written.append((self.term, term_of(value)))
+
+    def put_rows(self, index: TracedArray, values: TracedArray) -> None:
+        """Write rows that a list of integers chooses, in its order."""
+        self.written.append((self.chosen_rows(index), term_of(values)))
 
 
 def term_of(value: Any) -> ArrayTerm:

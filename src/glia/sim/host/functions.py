@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
+import numpy as np
 from llvmlite import binding, ir
 
 from glia.sim.host.scalar_code import Lanes, NotLowered, Value, is_float, is_integer, is_signed
@@ -216,6 +217,87 @@ def _log(lanes: Lanes, _: str, a: Sequence[Any]) -> Value:
                           value)  # fmt: skip
 
 
+def _log1p(lanes: Lanes, dtype: str, a: Sequence[Any]) -> Value:
+    """By the polynomial of log about 1, else log(1 + x) and what 1 + x has lost: within 2 ulp."""
+    builder, x = lanes.builder, a[0]
+    square = builder.fmul(x, x)
+    tail = builder.fmul(builder.fmul(_polynomial(lanes, _LOG, x), x), square)
+    near = builder.fadd(x, lanes.call("llvm.fma", square, lanes.f32(-0.5), tail))
+    whole = builder.fadd(x, lanes.f32(1))
+    lost = builder.fsub(x, builder.fsub(whole, lanes.f32(1)))
+    far = builder.fadd(_log(lanes, dtype, [whole]), builder.fdiv(lost, whole))
+    is_large = builder.fcmp_ordered(">", x, lanes.f32(2.0**24))  # nothing is lost of these
+    far = builder.select(is_large, _log(lanes, dtype, [x]), far)
+    is_least = builder.fcmp_ordered("==", x, lanes.f32(-1))
+    far = builder.select(is_least, lanes.f32(float("-inf")), far)
+    is_near = builder.fcmp_ordered("<", lanes.call("llvm.fabs", x), lanes.f32(0.29))
+    return builder.select(is_near, near, far)
+
+
+_PI_HALVES = (1.5707963267948966, 6.123233995736766e-17)
+_SIN = (-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1)  # Cephes: r + r**3 * this(r * r)
+_COS = (2.443315711809948e-5, -1.388731625493765e-3, 4.166664568298827e-2)
+MOST_OF_SIN = 2.0**30  # beyond it sin is NaN: the one meaning that asks for it takes another value
+
+
+def _sin(lanes: Lanes, _: str, a: Sequence[Any]) -> Value:
+    """Of what is left of quarters of a turn, found in float64: within 2 ulp up to 2**30."""
+    builder, x = lanes.builder, a[0]
+    word, single, double = (lanes.of(k) for k in (ir.IntType(32), ir.FloatType(), ir.DoubleType()))
+
+    def f64(value: float) -> Value:
+        return lanes.constant("float64", value)
+
+    size = lanes.call("llvm.fabs", x)
+    is_inside = builder.fcmp_ordered("<=", size, lanes.f32(MOST_OF_SIN))
+    wide = builder.fpext(builder.select(is_inside, x, lanes.f32(0)), double)
+    quarters = lanes.call("llvm.rint", builder.fmul(wide, f64(1 / _PI_HALVES[0])))
+    rest = lanes.call("llvm.fma", quarters, f64(-_PI_HALVES[0]), wide)
+    rest = lanes.call("llvm.fma", quarters, f64(-_PI_HALVES[1]), rest)
+    r, number = builder.fptrunc(rest, single), builder.fptosi(quarters, word)
+    square = builder.fmul(r, r)
+    cubic = builder.fmul(_polynomial(lanes, _SIN, square), builder.fmul(square, r))
+    sine = builder.fadd(r, cubic)
+    fourth = builder.fmul(_polynomial(lanes, _COS, square), builder.fmul(square, square))
+    cosine = builder.fadd(lanes.call("llvm.fma", square, lanes.f32(-0.5), lanes.f32(1)), fourth)
+    is_odd = builder.icmp_signed("!=", builder.and_(number, lanes.i32(1)), lanes.i32(0))
+    is_turned = builder.icmp_signed("!=", builder.and_(number, lanes.i32(2)), lanes.i32(0))
+    value = builder.select(is_odd, cosine, sine)
+    value = builder.select(is_turned, builder.fneg(value), value)
+    is_tiny = builder.fcmp_ordered("<", size, lanes.f32(2.0**-13))  # -0 stays what it is
+    value = builder.select(is_tiny, x, value)
+    return builder.select(is_inside, value, lanes.f32(float("nan")))
+
+
+_ARCTAN = (8.05374449538e-2, -1.38776856032e-1, 1.99777106478e-1, -3.33329491539e-1)
+_TAN_EIGHTHS = (0.41421356237309503, 2.414213562373095)  # of pi: 1 and 3
+
+
+def _arctan(lanes: Lanes, _: str, a: Sequence[Any]) -> Value:
+    """By thirds of the range, as Cephes' atanf, with what sums and constants lose: within 2 ulp."""
+    builder, x = lanes.builder, a[0]
+    size, one, zero = lanes.call("llvm.fabs", x), lanes.f32(1), lanes.f32(0)
+    is_far = builder.fcmp_ordered(">", size, lanes.f32(_TAN_EIGHTHS[1]))
+    is_middle = builder.fcmp_ordered(">", size, lanes.f32(_TAN_EIGHTHS[0]))
+    whole = builder.fadd(size, one)
+    lost = builder.fsub(size, builder.fsub(whole, one))
+    above = builder.select(is_far, lanes.f32(-1), builder.fsub(size, one))
+    below = builder.select(is_far, size, whole)
+    y = builder.select(is_middle, builder.fdiv(above, below), size)
+    start, rest = zero, zero
+    for condition, value in ((is_middle, _PI_HALVES[0] / 2), (is_far, _PI_HALVES[0])):
+        near = float(np.float32(value))
+        start = builder.select(condition, lanes.f32(near), start)
+        rest = builder.select(condition, lanes.f32(value - near), rest)
+    # of y = above / (whole + lost)
+    lost = builder.select(is_far, zero, builder.fdiv(builder.fmul(y, lost), whole))
+    rest = builder.fsub(rest, builder.select(is_middle, lost, zero))
+    square = builder.fmul(y, y)
+    tail = builder.fmul(_polynomial(lanes, _ARCTAN, square), builder.fmul(square, y))
+    value = builder.fadd(start, builder.fadd(y, builder.fadd(tail, rest)))
+    return lanes.call("llvm.copysign", value, x)
+
+
 _TANH = (
     -5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1,
 )  # fmt: skip  # of Cephes' tanhf: tanh(x) = x + x**3 * this(x * x), |x| < 0.625
@@ -267,9 +349,11 @@ FLOATS: dict[str, Function] = {
     "isnan": _is_nan,
     "isfinite": _is_finite,
 }
-STEPS = {"exp": 2.0, "log": 2.0, "tanh": 2.0}
+STEPS = dict.fromkeys(("exp", "log", "tanh", "log1p", "sin", "arctan"), 2.0)
 """How many steps of float32 a function may lie from its value; others are rounded correctly."""
-SINGLES: dict[str, Function] = {"exp": _exp, "log": _log, "tanh": _tanh}
+SINGLES: dict[str, Function] = {
+    "exp": _exp, "log": _log, "tanh": _tanh, "log1p": _log1p, "sin": _sin, "arctan": _arctan,
+}  # fmt: skip
 INTEGERS: dict[str, Function] = {
     **_ANY,
     "add": _instruction("add"),

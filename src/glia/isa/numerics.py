@@ -70,6 +70,16 @@ def pack(values: Array, dtype: DType) -> Array:
     return words.view(dtype.numpy)
 
 
+def whole_number(value: Any) -> int:
+    """An integer of NumPy's as Python's; what records how it is computed stays what it is."""
+    return int(value) if isinstance(value, int | np.integer | np.ndarray) else value
+
+
+def words_of(value: Any) -> Any:
+    """An integer in 64 bits; what records how it is computed stays what it is."""
+    return np.int64(value) if isinstance(value, int | np.integer) else value
+
+
 def narrow(array: Array, dtype: DType) -> Array:
     """The array in `dtype`.
 

@@ -10,6 +10,7 @@ from glia.base.affine import Affine
 from glia.base.dtype import S32
 from glia.isa.examples import chip
 from glia.isa.kit import Array, IndexCheck, Instr, Rule, reads, writes
+from glia.isa.numerics import whole_number, words_of
 from glia.isa.operand import Pattern
 from glia.isa.rules import INTEGERS, dtypes
 
@@ -68,7 +69,7 @@ class RegisterLoad(Instr, engine="sync", engines=SEQUENCERS):
 
     @staticmethod
     def compute(src: Array, register: str) -> int:
-        return int(src.reshape(-1)[0])
+        return whole_number(src.reshape(()))
 
     def cycles(self, arch: Arch) -> int:
         """The floor of copies whose address comes from a register."""
@@ -121,7 +122,7 @@ class RegisterMove(Instr, engine="sync", engines=SEQUENCERS):
 
     @staticmethod
     def compute(register: str, value: int) -> int:
-        return int(value)
+        return whole_number(value)
 
     def cycles(self, arch: Arch) -> int:
         """One issue of the sequencer."""
@@ -148,8 +149,8 @@ class RegisterAlu(Instr, engine="sync", engines=SEQUENCERS):
 
     @staticmethod
     def compute(register: str, op: str, a: int, b: int) -> int:
-        result = int(REGISTER_OPS[op](np.int64(a), np.int64(b)))
-        return (result + 2**31) % 2**32 - 2**31
+        result = REGISTER_OPS[op](words_of(a), words_of(b)).astype(np.int64)
+        return whole_number(((result + 2**31) & (2**32 - 1)) - 2**31)
 
     def cycles(self, arch: Arch) -> int:
         """One issue of the sequencer."""

@@ -408,13 +408,13 @@ class HostProgram:
         raise EndlessLoop(register=loop.register, limit=most, loc=condition_loc(loop))
 
     def _execute_in_python(self, instr: Instr) -> None:
-        """Execute an instruction by its meaning; only such instructions set registers."""
+        """Execute an instruction by its meaning."""
         if id(instr) not in self._steps:
             self._steps[id(instr)] = self.executor.reporting_step(instr)
         numbers, record = self.table.variables, self._record
         environment = self._registers
         for name in instr.variables():
-            if name in numbers and not is_register(name):
+            if name in numbers and (not is_register(name) or record["known"][numbers[name]]):
                 environment[name] = int(record["variables"][numbers[name]])
         self._steps[id(instr)](environment)
         register = instr.sets_register
@@ -509,11 +509,15 @@ def _record(table: Table) -> dict[str, Any]:
         words[word] = address_of(words) + 8 * decision
     for place, word in table.call_words:
         code[place] = address_of(words) + 8 * word
+    variables, known = (np.zeros(len(table.variables) + 1, np.int64) for _ in range(2))
+    for array, places in ((variables, table.variable_words), (known, table.known_words)):
+        for word, variable in places:
+            words[word] = address_of(array) + 8 * variable
     return {
         "code": code,
         "words": words,
-        "variables": np.zeros(len(table.variables) + 1, np.int64),
-        "known": np.zeros(len(table.variables) + 1, np.int64),
+        "variables": variables,
+        "known": known,
         "bases": np.zeros(len(table.tiles) + 1, np.int64),
         "iterations": np.zeros(len(table.loops) + 1, np.int64),
         "state": np.zeros(len(RunState), np.int64),

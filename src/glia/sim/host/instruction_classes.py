@@ -57,6 +57,7 @@ from glia.sim.host.traced import (
     TracedArray,
     TracedView,
     UfuncTerm,
+    cast,
     recorded_decisions,
     term_of,
 )
@@ -68,6 +69,7 @@ ROW_NANOSECONDS = 0.8  # of a multiplication in a product of one row: the other 
 PACKING_NANOSECONDS = 0.3  # of an element that is packed
 LEAST_OF_ROW = 8  # elements of a row; shorter rows are computed one by one
 MOST_SHORT_ROWS = 256
+REGISTER = np.dtype(np.int64)  # of loop variables and registers
 POISON = 0xFF  # of uninitialized memory, as `Policy` has it by default
 
 
@@ -75,9 +77,11 @@ POISON = 0xFF  # of uninitialized memory, as `Policy` has it by default
 class OperandPlace:
     """What an operand stands for: a pattern, a number, an engine's state, scratch or an array."""
 
-    kind: str  # "pattern" | "immediate" | "state" | "scratch" | "array" | "decision"
+    # "pattern" | "immediate" | "state" | "scratch" | "array" | "decision" | "term" | "register"
+    # | "is set": of a term of an attribute's expression, and of the register that is set
+    kind: str
     name: str = ""
-    number: int = 0  # which of several patterns; bytes from the start of scratch
+    number: int = 0  # which of several patterns or terms; bytes from the start of scratch
     held: HeldArray | None = None
 
 
@@ -177,9 +181,9 @@ def class_key(instr: Instr, operands: Operands) -> tuple[Any, ...]:
         several = value if isinstance(value, tuple) else (value,)
         parts += [(name, *map(_operand_key, several))]
     parts += [
-        (name, _attribute_key(value))
+        (name, _attribute_key(value, is_chosen=name in _choosing(instr)))
         for name, value in instr.attributes().items()
-        if name not in instr.hints
+        if name not in instr.hints and name not in _NAMES_ONLY
     ]
     parts += [("check", each.limit) for each in instr.index_checks()]
     return tuple(parts)
@@ -191,10 +195,20 @@ def _operand_key(value: Any) -> Any:
     return None if value is None else "number"
 
 
-def _attribute_key(value: Any) -> Any:
-    if isinstance(value, Affine):
-        return value.constant if value.is_constant else "varies"
-    return type(value), value
+_NAMES_ONLY = ("register",)  # attributes that only say which register is set
+
+
+def _choosing(instr: Instr) -> tuple[str, ...]:
+    """Attributes that choose among calls of a class; see `Choices`."""
+    return (*instr.read_when.values(), *instr.sums.values())
+
+
+def _attribute_key(value: Any, *, is_chosen: bool) -> Any:
+    if not isinstance(value, Affine):
+        return type(value), value
+    if value.is_constant:
+        return value.constant
+    return "varies" if is_chosen else (value.constant, *(factor for _, factor in value.terms))
 
 
 @dataclass(frozen=True)
@@ -209,6 +223,18 @@ class Choices:
     sums: bool | None = None
     unread: frozenset[str] = frozenset()
     large: frozenset[str] = frozenset()
+
+
+def has_variables(instr: Instr) -> bool:
+    """Whether calls of an instruction set a register, or read loop variables or registers."""
+    if instr.sets_register is not None:
+        return True
+    choosing = _choosing(instr)
+    return any(
+        isinstance(value, Affine) and not value.is_constant
+        for name, value in instr.attributes().items()
+        if name not in choosing
+    )
 
 
 def lower(
@@ -275,7 +301,7 @@ class _ClassLowering:
     def lower_rows(self, far: frozenset[str]) -> RowsCall | None:
         with np.errstate(all="ignore"), recorded_decisions() as decisions:
             writes = self.traced_writes()
-        if decisions or not writes or self.instr.index_checks():
+        if decisions or not writes or self.instr.index_checks() or has_variables(self.instr):
             return None
         nest = build_nest(writes)
         if not nest.outer or simplified(nest).transposes:
@@ -337,8 +363,6 @@ class _ClassLowering:
         instr = self.instr
         if instr.arrives == "participants":
             raise NotTraceable("it meets other cores")
-        if instr.sets_register is not None:
-            raise NotTraceable("it sets a register")
         if instr.arrives == "memory":
             return self._written_by_itself()
         given = self._operand_values() | self._attribute_values() | self._state_values()
@@ -346,6 +370,8 @@ class _ClassLowering:
             result = type(instr).compute(**given)
         except (Unspecified, TypeError, ValueError, AttributeError, IndexError) as problem:
             raise NotTraceable(str(problem)) from problem
+        if instr.sets_register is not None:
+            return self._register_writes(result)
         results = result if isinstance(result, tuple) else (result,)
         stores = list(self._stores())
         if not stores and result is None:
@@ -355,6 +381,15 @@ class _ClassLowering:
             for (store, pattern), value in zip(stores, results, strict=True)
             if store is not None and value is not None
         ]
+
+    def _register_writes(self, value: Any) -> list[tuple[Destination, ArrayTerm]]:
+        """The register's value, and that it has one."""
+        found = []
+        is_traced = isinstance(value, TracedArray)
+        new = cast(value.term, REGISTER) if is_traced else ConstantTerm((), REGISTER, value)
+        for kind, term in (("register", new), ("is set", ConstantTerm((), REGISTER, 1))):
+            found.append((Destination(self._place(OperandPlace(kind)), (), (), REGISTER), term))
+        return found
 
     def _written_by_itself(self) -> list[tuple[Destination, ArrayTerm]]:
         """What a meaning writes that is given its operands as views of memory."""
@@ -394,7 +429,7 @@ class _ClassLowering:
             name, number = next(
                 (name, n) for pattern, name, n in places if pattern is check.indices
             )
-            indices = TracedArray(self._load_term(name, check.indices, number))
+            indices = TracedArray(self._load_term(name, check.indices, number)).astype(REGISTER)
             found.append(((indices >= 0) & (indices <= check.limit)).all().term)
         return found
 
@@ -450,14 +485,20 @@ class _ClassLowering:
             if isinstance(value, Affine):
                 if name in instr.read_when.values() and self.sums is not None:
                     value = self.sums
-                elif value.is_constant:
-                    value = value.constant
                 else:
-                    raise NotTraceable(f"{name} varies with loops or registers")
+                    value = self._expression(name, value)
             values[name] = value
         for name in instr.takes_capabilities:
             values[name] = getattr(self.arch.capabilities, name)
         return values
+
+    def _expression(self, name: str, value: Affine) -> Any:
+        """The value of an attribute: a number, or what records its loop variables and registers."""
+        total: Any = value.constant
+        for number, (_, factor) in enumerate(value.terms):
+            place = self._place(OperandPlace("term", name, number))
+            total = total + factor * TracedArray(LoadTerm((), REGISTER, place, ()))
+        return total
 
     def _state_values(self) -> dict[str, Any]:
         values: dict[str, Any] = dict.fromkeys(self.instr.states)

@@ -13,7 +13,7 @@ import numpy as np
 
 from glia.arch import Arch
 from glia.base.affine import Affine
-from glia.isa.kit import Instr, register_variable
+from glia.isa.kit import Instr, is_register, register_variable
 from glia.isa.operand import Memory, Pattern, Tile, reach
 from glia.machine.ir import Block, Branch, Loop, Program, Statement, While, walk
 from glia.sim.host.instruction_classes import (
@@ -24,6 +24,7 @@ from glia.sim.host.instruction_classes import (
     Operands,
     RowsCall,
     class_key,
+    has_variables,
     lower,
     lower_rows,
     refusal,
@@ -81,6 +82,8 @@ class Table:
     instructions: dict[int, Instr] = field(default_factory=dict)
     loops: list[While] = field(default_factory=list)
     decision_words: list[tuple[int, int]] = field(default_factory=list)  # word, and what it is of
+    variable_words: list[tuple[int, int]] = field(default_factory=list)  # word, variable
+    known_words: list[tuple[int, int]] = field(default_factory=list)  # the same: whether it is set
     guarded: list[Instr] = field(default_factory=list)  # may be executed in Python
     waves: list[int] = field(default_factory=list)  # words of calls that are waves
     strips: list[int] = field(default_factory=list)  # words of calls that are strips
@@ -276,9 +279,21 @@ class TableBuilder:
             code += [Op.PYTHON, number]
             return
         ends: list[int] = []
+        if has_variables(instr):
+            self._require_set(instr, number, ends)
         self._by_variant(instr, found, ends, lambda made: self._calls(instr, number, made, ends))
         for end in ends:
             code[end] = len(code)
+
+    def _require_set(self, instr: Instr, number: int, ends: list[int]) -> None:
+        """Leave an instruction to Python where a register that its calls read is not set."""
+        code = self.table.code
+        for value in instr.attributes().values():
+            if isinstance(value, Affine) and any(map(is_register, value.variables)):
+                code += [Op.UNLESS, 0, number, 0, *ANYTHING, *self._terms(value)]
+                target, end = (len(code) - 8 - 2 * len(value.terms) + i for i in (1, 3))
+                ends.append(end)
+                code[target] = len(code)
 
     def _number(self, instr: Instr) -> int:
         number = self._numbers.setdefault(id(instr), len(self._numbers))
@@ -420,7 +435,7 @@ class TableBuilder:
         if isinstance(found, str) or not self._is_always_in_range(unit):
             return None
         made = list(found.calls.values())
-        if any(each.guards for each in made) or self._keeps_states(unit):
+        if any(each.guards for each in made) or self._keeps_states(unit) or has_variables(unit):
             return None
         if found.condition is not None and not set(found.condition.variables) <= set(self._trips):
             return None
@@ -501,6 +516,13 @@ class TableBuilder:
         elif place.kind == "decision":
             table.decision_words.append((word, len(table.words)))
             table.words.append(0)
+        elif place.kind == "term":
+            variable, _ = getattr(instr, place.name).terms[place.number]
+            table.variable_words.append((word, self._variable(variable)))
+        elif place.kind in ("register", "is set"):
+            assert instr.sets_register is not None
+            words = table.variable_words if place.kind == "register" else table.known_words
+            words.append((word, self._variable(instr.sets_register)))
         elif place.held is not None:
             self._set_number(word, place.held.array)
         elif place.kind == "state":

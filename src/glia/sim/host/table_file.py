@@ -24,7 +24,15 @@ from glia.sim.memory import Memories
 
 MOST_BYTES = 1 << 28  # of a table
 NUMBERS = ("code", "words", "pool_words", "waves", "strips", "entries")
-TUPLES = ("fixed", "scratch_words", "call_words", "decision_words", "number_words")
+TUPLES = (
+    "fixed",
+    "scratch_words",
+    "call_words",
+    "decision_words",
+    "number_words",
+    "variable_words",
+    "known_words",
+)
 
 
 @dataclass(frozen=True)

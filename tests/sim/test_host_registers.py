@@ -153,7 +153,7 @@ def test_a_register_that_is_not_set_is_a_fault(name: str) -> None:
     host = HostProgram(program)
     assert not host.table.in_python
     for _ in range(2):
-        with pytest.raises(MalformedProgram, match="none. is not set before it is read"):
+        with pytest.raises(MalformedProgram, match=r"none. is not set before it is read"):
             host.run(inputs)
 
 
@@ -166,5 +166,5 @@ def test_a_register_of_an_earlier_run_is_not_set() -> None:
     inputs = {f"x.{d}": np.ones(WIDTH, d.numpy) for d in INTEGERS}
     host.run(inputs)
     inputs[f"x.{S32}"] = np.zeros(WIDTH, np.int32)
-    with pytest.raises(MalformedProgram, match="a. is not set"):
+    with pytest.raises(MalformedProgram, match=r"a. is not set"):
         host.run(inputs)

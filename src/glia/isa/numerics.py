@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
@@ -73,6 +74,23 @@ def pack(values: Array, dtype: DType) -> Array:
 def whole_number(value: Any) -> int:
     """An integer of NumPy's as Python's; what records how it is computed stays what it is."""
     return int(value) if isinstance(value, int | np.integer | np.ndarray) else value
+
+
+def scanned(step: Callable[..., Array], initial: Array, *data: Array) -> Array:
+    """What `step` makes of a state and each column of arrays [P, F] in turn, [P, F].
+
+    The state begins with `initial`, a number or one for each of P rows, in the dtype of the data.
+    """
+    if hasattr(data[0], "scanned"):  # an array that records what is computed
+        found: Array = data[0].scanned(step, initial, *data)
+        return found
+    rows = [np.ascontiguousarray(each.T) for each in data]
+    result = np.empty_like(rows[0])
+    state = np.broadcast_to(np.reshape(initial, -1), rows[0].shape[1:]).astype(result.dtype)
+    for number, columns in enumerate(zip(*rows, strict=True)):
+        state = step(state, *columns).astype(result.dtype, copy=False)
+        result[number] = state
+    return result.T
 
 
 def words_of(value: Any) -> Any:

@@ -11,6 +11,7 @@ from glia.isa.alu import apply
 from glia.isa.cost import stream_cycles
 from glia.isa.examples import chip
 from glia.isa.kit import Array, Instr, Rule, reads, writes
+from glia.isa.numerics import scanned
 from glia.isa.operand import Pattern
 from glia.isa.rules import (
     FLOATS,
@@ -75,14 +76,11 @@ class TensorTensorScan(Instr, engine="vector"):
         reverse0: bool,
         reverse1: bool,
     ) -> Array:
-        rows0, rows1 = np.ascontiguousarray(data0.T), np.ascontiguousarray(data1.T)
-        result = np.empty_like(rows0)
-        state = np.broadcast_to(np.reshape(initial, -1), rows0.shape[1:]).astype(rows0.dtype)
-        for i in range(len(rows0)):
-            state = apply(op0, rows0[i], state, reverse0).astype(rows0.dtype, copy=False)
-            state = apply(op1, state, rows1[i], reverse1).astype(rows0.dtype, copy=False)
-            result[i] = state
-        return result.T
+        def step(state: Array, column0: Array, column1: Array) -> Array:
+            state = apply(op0, column0, state, reverse0).astype(data0.dtype, copy=False)
+            return apply(op1, state, column1, reverse1)
+
+        return scanned(step, initial, data0, data1)
 
     def cycles(self, arch: Arch) -> int:
         """Two cycles per element of a partition."""

@@ -27,13 +27,16 @@ from glia.sim.host.traced import (
     ReduceTerm,
     ReshapeTerm,
     RowIndex,
+    ScanTerm,
     Shape,
+    StateTerm,
     TransposeTerm,
     UfuncTerm,
 )
 
 LONG_LOOP = 1 << 14  # iterations; threads share longer ones
 TILE = 8  # lanes of a square that is transposed in registers
+SCAN_NANOSECONDS = 2.5  # of an element of a scan, which waits for the one before
 STEP_NANOSECONDS = 0.08  # of one element loaded, stored or computed with
 Index = tuple[tuple[int, ...], ...]  # for each axis its loop variables, outermost first
 Scalar = tuple[Any, ...]  # of what one iteration computes; hashable, equal where it is the same
@@ -73,6 +76,15 @@ class NestReduction:
 
 
 @dataclass(frozen=True)
+class NestScan:
+    """A state of this dtype that runs through all inner loops: what it begins with, its update."""
+
+    dtype: str
+    initial: Scalar
+    update: Scalar
+
+
+@dataclass(frozen=True)
 class LoopNest:
     """Loops over `outer`; in each, over `inner`, stores and reductions; then `results`.
 
@@ -88,6 +100,12 @@ class LoopNest:
     reductions: tuple[NestReduction, ...]
     results: tuple[tuple[int, Scalar], ...]
     transposes: bool = False
+    scans: tuple[NestScan, ...] = ()
+
+    @property
+    def runs_in_order(self) -> bool:
+        """Whether inner loops are what they are: one result is made of all their iterations."""
+        return bool(self.reductions or self.scans)
 
 
 class _Split(Exception):
@@ -103,9 +121,30 @@ def build_nest(writes: Sequence[tuple[Destination, ArrayTerm]]) -> LoopNest:
     inner = [_folded_extents(fold) for fold in folds]
     if any(extents != inner[0] for extents in inner):
         raise NotTraceable("reductions over different extents")
+    scans = [scan for _, node in writes for scan in scans_of(node)]
+    if scans:
+        return _scanning_nest(writes, scans, folds)
     columns = [store.shape for store, node in writes if any(_reductions_of(node))]
     outer = [n for n in (columns[0] if columns else writes[0][0].shape) if n > 1]
     reduced = [n for n in inner[0] if n > 1] or [1] if inner else []
+    return _built(outer, reduced, writes)
+
+
+def _scanning_nest(
+    writes: Sequence[tuple[Destination, ArrayTerm]],
+    scans: Sequence[ScanTerm],
+    folds: Sequence[ReduceTerm],
+) -> LoopNest:
+    """A nest whose inner loops are those of scans."""
+    rows, count = scans[0].shape
+    if folds or count == 1 or any(scan.shape != (rows, count) for scan in scans):
+        raise NotTraceable("a scan beside reductions or other scans")
+    return _built([rows] if rows > 1 else [], [count], writes)
+
+
+def _built(
+    outer: list[int], reduced: list[int], writes: Sequence[tuple[Destination, ArrayTerm]]
+) -> LoopNest:
     for _ in range(64):
         try:
             return _Builder(outer, reduced).build(writes)
@@ -136,6 +175,16 @@ def _reductions_of(node: ArrayTerm) -> list[ReduceTerm]:
     return []
 
 
+def scans_of(node: ArrayTerm) -> list[ScanTerm]:
+    """The scans in an expression."""
+    if isinstance(node, ScanTerm):
+        if scans_of(node.update):
+            raise NotTraceable("a scan of scans")
+        return [node]
+    inside = [*getattr(node, "arguments", ()), getattr(node, "argument", None)]
+    return [each for part in inside if part is not None for each in scans_of(part)]
+
+
 def _folded_extents(fold: ReduceTerm) -> tuple[int, ...]:
     return tuple(fold.argument.shape[axis] for axis in fold.axes)
 
@@ -146,6 +195,8 @@ class _Builder:
         self.extents = (*self.outer, *self.inner)
         self.slots: dict[Slot, int] = {}
         self.reductions: dict[NestReduction, int] = {}
+        self.scans: dict[NestScan, int] = {}
+        self._states: dict[int, int] = {}  # by id() of a state: the number of its scan
         self._values: dict[tuple[int, Index], Scalar] = {}
 
     def build(self, writes: Sequence[tuple[Destination, ArrayTerm]]) -> LoopNest:
@@ -164,8 +215,9 @@ class _Builder:
             (results if is_result else stores).append((slot, value))
         found = tuple(self.reductions)
         return LoopNest(
-            self.outer, self.inner, tuple(self.slots), tuple(stores), found, tuple(results)
-        )
+            self.outer, self.inner, tuple(self.slots), tuple(stores), found, tuple(results),
+            scans=tuple(self.scans),
+        )  # fmt: skip
 
     def _grouped(self, variables: Sequence[int], shape: Shape) -> Index:
         """Variables, outermost first, as an index of an array with as many elements."""
@@ -216,6 +268,10 @@ class _Builder:
                 return self._at(argument, tuple(turned[i] for i in range(len(axes))))
             case ReduceTerm():
                 return "reduced", self._reduction(node, index)
+            case StateTerm():
+                return "state", self._states[id(node)]
+            case ScanTerm():
+                return "scan", self._scan(node, index)
         raise NotTraceable(type(node).__name__)
 
     def _broadcast(self, argument: ArrayTerm, index: Index) -> Index:
@@ -234,6 +290,17 @@ class _Builder:
         value = self._at(node.argument, full)
         reduction = NestReduction(node.function, node.dtype.name, value)
         return self.reductions.setdefault(reduction, len(self.reductions))
+
+    def _scan(self, node: ScanTerm, index: Index) -> int:
+        rows, columns = index
+        inner = tuple(v for v in range(len(self.outer), len(self.extents)) if self.extents[v] > 1)
+        if columns != inner:
+            raise NotTraceable("a scan whose elements are not in order")
+        number = self._states.setdefault(id(node.state), len(self.scans))
+        first = rows if math.prod(node.initial.shape) > 1 else ()
+        update = self._at(node.update, index)
+        scan = NestScan(node.dtype.name, self._at(node.initial, (first, ())), update)
+        return self.scans.setdefault(scan, number)
 
     def _slot(self, place: LoadTerm | Destination, dtype: np.dtype[Any], index: Index) -> int:
         each = [0] * len(self.extents)
@@ -254,7 +321,7 @@ def simplified(nest: LoopNest, *, keeps_first: bool = False) -> LoopNest:
     Without reductions the last loop is the inner one. With `keeps_first` the first outer loop stays
     what it is, and no loop is ordered to transpose; so it is where that loop chooses rows.
     """
-    has_inner = bool(nest.reductions)
+    has_inner = nest.runs_in_order
     if any(slot.rows for slot in nest.slots):
         keeps_first = True
     split = len(nest.outer) if has_inner else len(nest.outer) + len(nest.inner)
@@ -281,7 +348,7 @@ def simplified(nest: LoopNest, *, keeps_first: bool = False) -> LoopNest:
     )
     found = LoopNest(
         tuple(e for e, _ in outer), tuple(e for e, _ in inner), slots, nest.stores,
-        nest.reductions, nest.results, transposes,
+        nest.reductions, nest.results, transposes, nest.scans,
     )  # fmt: skip
     _require_outer_rows(found)
     return found
@@ -366,7 +433,8 @@ def nest_nanoseconds(nest: LoopNest) -> float:
         walk_scalar(value, count)
     for reduction in nest.reductions:
         walk_scalar(reduction.value, count)
-    return STEP_NANOSECONDS * work * math.prod((*nest.outer, *nest.inner))
+    of_each = STEP_NANOSECONDS * work + SCAN_NANOSECONDS * len(nest.scans)
+    return of_each * math.prod((*nest.outer, *nest.inner))
 
 
 def _merged(columns: Sequence[tuple[int, Shape]]) -> list[tuple[int, Shape]]:

@@ -23,6 +23,7 @@ from glia.sim.host.loop_nest import (
     TILE,
     LoopNest,
     NestReduction,
+    NestScan,
     Scalar,
     Slot,
     loaded_slots,
@@ -64,6 +65,14 @@ class NestCode:
     streamed: tuple[int, ...] = ()  # slots that are stored past the caches where they are aligned
     ahead: tuple[int, ...] = ()  # slots of which other lines are asked for, some bytes further
     rows: tuple[tuple[int, Scalar], ...] = ()  # slots with rows, and what chooses these
+    scans: tuple[NestScan, ...] = ()
+
+    @property
+    def inner_values(self) -> list[Scalar]:
+        """What is computed in every iteration of the inner loops."""
+        values = [value for _, value in self.stores]
+        values += [reduction.value for reduction in self.reductions]
+        return values + [scan.update for scan in self.scans]
 
     @property
     def name(self) -> str:
@@ -86,6 +95,7 @@ def nest_code(
     slots = tuple((slot.dtype, _stepping(slot, nest)) for slot in nest.slots)
     loops = (len(nest.outer), len(nest.inner))
     values = [value for _, value in nest.stores] + [each.value for each in nest.reductions]
+    values += [scan.update for scan in nest.scans]
     read = set().union(*map(loaded_slots, values))
     streamed = [
         number
@@ -97,6 +107,7 @@ def nest_code(
         loops, slots, nest.stores, nest.reductions, nest.results, nest.transposes,
         () if nest.transposes else tuple(sorted(set(streamed))), tuple(sorted(ahead)),
         tuple((number, slot.rows[0]) for number, slot in enumerate(nest.slots) if slot.rows),
+        nest.scans,
     )  # fmt: skip
 
 
@@ -143,12 +154,15 @@ class _NestWriter:
         self.sum_lanes = (WIDE_VECTOR, VECTOR, 1) if is_wide else (VECTOR, 1)
         self.is_streaming = False
         self.sums: list[dict[int, Value]] = []  # per reduction: places of sums, by their lanes
+        self.states: list[Value] = []  # per scan: its place
 
     def write(self) -> None:
         for reduction in self.code.reductions:
             kind = register_type(reduction.dtype)
             kinds = {n: ir.VectorType(kind, n) if n > 1 else kind for n in self.sum_lanes}
             self.sums.append({n: self.builder.alloca(each) for n, each in kinds.items()})
+        for scan in self.code.scans:
+            self.states.append(self.builder.alloca(register_type(scan.dtype)))
         self._outer_loops(0, self.addresses)
         if self.code.streamed:
             kind = ir.FunctionType(ir.VoidType(), [])
@@ -169,6 +183,9 @@ class _NestWriter:
             addresses = self._at_rows(addresses)
         if self.code.reductions:
             self._start_sums()
+        for scan, place in zip(self.code.scans, self.states, strict=True):
+            load = self._single_loader(addresses)
+            self.builder.store(self._value(Lanes(self.builder, 1), scan.initial, {}, load), place)
         self._inner_loops_by_alignment(depth, addresses)
         if self.code.results:
             self._store_results(addresses)
@@ -252,7 +269,11 @@ class _NestWriter:
         fixed = self._fixed(addresses)
         builder, extent = self.builder, self.extents[-1]
         start = WORD(0)
-        counts = self.sum_lanes if self.code.reductions else (VECTOR, SHORT_VECTOR, 1)
+        counts: tuple[int, ...] = (VECTOR, SHORT_VECTOR, 1)
+        if self.code.reductions:
+            counts = self.sum_lanes
+        if self.code.scans:
+            counts = (1,)
         for count in counts:
             end = builder.and_(extent, WORD(-count))
             self._counted_iterations(start, end, count, addresses, fixed)
@@ -306,9 +327,7 @@ class _NestWriter:
         ]
 
     def _inner_loads(self) -> set[int]:
-        values = [value for _, value in self.code.stores]
-        values += [reduction.value for reduction in self.code.reductions]
-        return set().union(*map(loaded_slots, values))
+        return set().union(*map(loaded_slots, self.code.inner_values))
 
     def _iteration(
         self,
@@ -414,6 +433,13 @@ class _NestWriter:
                 found = lanes.cast(source, target, wide), target
             case ("reduced", number):
                 found = self._reduced(number), self.code.reductions[number].dtype
+            case ("state", number):
+                dtype = self.code.scans[number].dtype
+                found = self.builder.load(self.states[number], typ=register_type(dtype)), dtype
+            case ("scan", number):
+                scan = self.code.scans[number]
+                found = self._value(lanes, scan.update, known, load), scan.dtype
+                self.builder.store(found[0], self.states[number])
             case ("apply", function, dtype, *arguments):
                 typed = [self._typed(lanes, each, known, load) for each in arguments]
                 given = [each for each, _ in typed]

@@ -112,6 +112,23 @@ class ProductTerm(ArrayTerm):
     right: ArrayTerm
 
 
+@dataclass(frozen=True, eq=False)
+class StateTerm(ArrayTerm):
+    """What a scan holds before an element."""
+
+
+@dataclass(frozen=True, eq=False)
+class ScanTerm(ArrayTerm):
+    """What a state [P, F] is after each element of the last axis; it begins with `initial` [P, 1].
+
+    `update` is the state after an element, by `state`, that before it, and elements there.
+    """
+
+    initial: ArrayTerm
+    state: StateTerm
+    update: ArrayTerm
+
+
 MOST_DECISIONS = 4  # a meaning that asks more often may be in a loop that has no other end
 _DECISIONS: ContextVar[list[ArrayTerm] | None] = ContextVar("decisions", default=None)
 
@@ -228,6 +245,19 @@ class TracedArray(NDArrayOperatorsMixin):
         order = tuple(axes[0]) if len(axes) == 1 else axes
         shape = tuple(self.shape[axis] for axis in order)
         return TracedArray(TransposeTerm(shape, self.dtype, self.term, order))
+
+    def scanned(self, step: Callable[..., Any], initial: Any, *data: Any) -> TracedArray:
+        """What a step makes of a state and each column in turn; see `numerics.scanned`."""
+        arrays = [TracedArray(term_of(each)) for each in data]
+        if self.ndim != 2 or any(each.shape != self.shape for each in arrays):
+            raise NotTraceable("a scan of other than columns")
+        first = TracedArray(cast(term_of(initial), self.dtype))
+        if first.size not in (1, len(self)):
+            raise NotTraceable("a scan that begins with other than a number for each row")
+        state = StateTerm(self.shape, self.dtype)
+        update = cast(term_of(step(TracedArray(state), *arrays)), self.dtype)
+        begin = first.reshape(first.size, 1).term
+        return TracedArray(ScanTerm(self.shape, self.dtype, begin, state, update))
 
     def __matmul__(self, other: Any) -> TracedArray:
         left, right = self.term, term_of(other)

@@ -22,6 +22,7 @@ from glia.machine.text import print_instruction
 from glia.sim.host.check.error_bounds import BoundEvaluator, step_of
 from glia.sim.host.host_program import Arrays, HostProgram, checked_input
 from glia.sim.host.instruction_classes import Choices, OperandPlace, traced_writes
+from glia.sim.host.loop_nest import scans_of
 from glia.sim.host.steps import Op, RunState, Stop
 from glia.sim.host.support import warn_unsupported, why_unsupported
 from glia.sim.host.table import sums_condition
@@ -204,10 +205,11 @@ class CheckedProgram(HostProgram):
         condition, _ = sums_condition(instr)
         sums = None if condition is None else condition.evaluate(environment) != 0
         operands = self._builder.operands_of(instr)
-        if instr.arrives == "memory":  # rows, which are moved as they are or added in float32
-            return {name: np.zeros(v.shape) for name, v in self.views(instr, environment).items()}
         with recorded_decisions():
             writes, places = traced_writes(instr, self._arch, operands, Choices(sums))
+        if instr.arrives == "memory" or any(scans_of(term) for _, term in writes):
+            # rows and scans compute each element alike: moved, or rounded after every step
+            return {name: np.zeros(v.shape) for name, v in self.views(instr, environment).items()}
         evaluator = BoundEvaluator(lambda term: self._loaded(instr, environment, places, term))
         found = {}
         for store, term in writes:

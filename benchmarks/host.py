@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import random
 import statistics
 import sys
 import time
@@ -308,16 +309,16 @@ def _distance(found: Array, wanted: Array) -> float:
 
 
 def medians(candidates: dict[str, Callable[[], object]]) -> dict[str, float]:
-    """Seconds of each, all taking turns."""
+    """Seconds of each, all taking turns, in another order each time."""
     taken: dict[str, list[float]] = {name: [] for name in candidates}
     for run in candidates.values():
         run()
     started = time.perf_counter()
     while len(taken["host"]) < RUNS and time.perf_counter() - started < SECONDS:
-        for name, run in candidates.items():
+        for name in random.sample([*candidates], len(candidates)):
             time.sleep(PAUSE_SECONDS)
             begun = time.perf_counter()
-            run()
+            candidates[name]()
             taken[name].append(time.perf_counter() - begun)
     return {name: statistics.median(each) for name, each in taken.items()}
 

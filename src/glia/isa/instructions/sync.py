@@ -99,7 +99,7 @@ class RegisterStore(Instr, engine="sync", engines=SEQUENCERS):
 
     @staticmethod
     def compute(value: int) -> int:
-        return int(value)
+        return whole_number(value)
 
     def cycles(self, arch: Arch) -> int:
         """As register_load."""

@@ -16,7 +16,7 @@ import numpy as np
 
 from glia.arch import Arch
 from glia.base.affine import Affine
-from glia.base.dtype import from_numpy
+from glia.base.dtype import PRED, DType, from_numpy
 from glia.base.errors import Unspecified
 from glia.isa.kit import Instr
 from glia.isa.numerics import narrow, widen
@@ -686,6 +686,8 @@ def _stored(value: Any, store: Destination, pattern: Pattern | None) -> ArrayTer
             return ConstantTerm((), value.dtype, value[()])
     if not isinstance(value, TracedArray):
         value = TracedArray(term_of(value))
+    if pattern is not None and value.shape == () and value.dtype.kind in "iu":
+        return _wrapped(value, dtype, store.dtype)
     narrowed: Any = narrow(value, dtype)
     node: ArrayTerm = narrowed.term
     if node.dtype == np.bool_ and store.dtype == np.uint8:
@@ -693,6 +695,11 @@ def _stored(value: Any, store: Destination, pattern: Pattern | None) -> ArrayTer
     if node.dtype != store.dtype:
         raise NotTraceable(f"{node.dtype} stored as {store.dtype}")
     return node
+
+
+def _wrapped(value: TracedArray, dtype: DType, stored: np.dtype[Any]) -> ArrayTerm:
+    """One integer as it is stored: with the bits for which there is room; see `fill_value`."""
+    return cast((value != 0).term if dtype is PRED else value.term, stored)
 
 
 def _patterns_of(value: Any) -> list[Pattern]:

@@ -11,6 +11,7 @@ import pytest
 from glia.arch.instances import COMPILED_TARGETS
 from glia.base.dtype import BF16, F16, F32, S32, DType
 from glia.isa.instructions.dma import DmaCopy, DmaGather, DmaScatter
+from glia.isa.instructions.gpsimd import AffineSelect
 from glia.isa.instructions.scalar import Activation
 from glia.isa.instructions.tensor import NcMatmul, NcTranspose
 from glia.isa.instructions.vector import Memset, TensorCopy, TensorReduce, TensorTensor
@@ -129,6 +130,9 @@ def _rows_by_index(draw: Draw) -> Instr:
     table = draw.operand((rows, *shape[1:]), draw.dtype(), "HBM")
     moved = draw.operand(shape, draw.dtype(), draw.among("SBUF", "HBM"))
     ends = {"src": table, "dst": moved} if is_gather else {"src": moved, "dst": table}
+    if not is_gather and rows >= shape[0] and not skips and draw.random.integers(2):
+        chosen = draw.random.permutation(rows)[: shape[0]]
+        checked = {"unique_indices": True}
     return (DmaGather if is_gather else DmaScatter)(
         **ends, indices=draw.indices(chosen), combine=draw.among("", "add"),
         out_of_bounds="skip" if skips else "error", queue="q", **checked,
@@ -149,7 +153,18 @@ def _scan(draw: Draw) -> Instr:
     )  # fmt: skip
 
 
-EXACT = (_copy, _transfer, _pairwise, _of_integers, _fill, _turn, _rows_by_index, _scan)
+def _by_place(draw: Draw) -> Instr:
+    shape, dtype = draw.shape(), draw.dtype()
+    dst, data = (draw.operand(shape, dtype, "SBUF") for _ in range(2))
+    return AffineSelect(
+        dst=dst, data=data, steps=tuple(map(int, draw.random.integers(-3, 4, len(shape) - 1))),
+        offset=int(draw.random.integers(-20, 20)), channel_multiplier=draw.among_integers(-1, 0, 1),
+        compare_op=draw.among("less", "greater_equal", "equal"),
+        false_value=float(draw.random.normal()),
+    )  # fmt: skip
+
+
+EXACT = (_copy, _transfer, _pairwise, _of_integers, _fill, _turn, _rows_by_index, _scan, _by_place)
 ROUNDED = (_function, _reduction, _product)
 
 

@@ -181,6 +181,13 @@ def selected(indices: Array, rows: int, out_of_bounds: str) -> Array:
     return valid
 
 
+def are_distinct(indices: Array) -> Array:
+    """Whether no two integers of a list are equal."""
+    is_same = indices.reshape(-1, 1) == indices.reshape(1, -1)
+    found: Array = (~is_same | np.eye(len(indices), dtype=np.bool_)).all()
+    return found
+
+
 OUT_OF_BOUNDS = Rule(
     "{out_of_bounds} must be error or skip", lambda i, _: i.out_of_bounds in ("error", "skip"), COPY
 )
@@ -376,15 +383,16 @@ class DmaScatter(IndexedTransfer, engine="gpsimd", engines=ISSUERS):
     ) -> None:
         index = indices.reshape(-1)
         valid = selected(index, dst.shape[0], out_of_bounds)
-        if unique_indices and len(np.unique(index[valid])) < valid.sum():
+        is_recorded = hasattr(dst, "put_rows") and valid.all()
+        if unique_indices and not are_distinct(index if is_recorded else index[valid]):
             raise Unspecified("a scatter with unique_indices that names a row twice")
         rows = src.reshape(len(index), *dst.shape[1:])
 
         def merged(before: Array, row: Array) -> Array:
             return converted(apply(combine, widen(before), widen(row)) if combine else row, dst)
 
-        if hasattr(dst, "put_rows") and valid.all():  # an array that records what is written
-            dst.put_rows(index, merged(dst[index], rows))
+        if is_recorded:  # dst is an array that records what is written
+            dst.put_rows(index, merged(dst[index], rows))  # type: ignore[attr-defined]
             return
         for p in np.flatnonzero(valid):
             dst[index[p]] = merged(dst[index[p]], rows[p])

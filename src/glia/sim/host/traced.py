@@ -306,7 +306,7 @@ def term_of(value: Any) -> ArrayTerm:
     if isinstance(value, bool | int | float):
         raise NotTraceable("a Python number without a dtype")
     array = np.asarray(value)
-    if array.dtype.kind not in "biuf" or array.size == 0:
+    if array.dtype.kind not in "biufV" or array.dtype.names or array.size == 0:
         raise NotTraceable("a constant array without numbers")
     if (array != array.flat[0]).any():
         kept = np.ascontiguousarray(array)

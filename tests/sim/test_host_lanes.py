@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from glia.base.dtype import F32, S32, DType
+from glia.base.dtype import F8E3M4, F8E4M3, F8E4M3FN, F8E5M2, F32, S32, DType
 from glia.isa.instructions.dma import DmaCopy
 from glia.isa.instructions.scalar import Activation
-from glia.isa.instructions.vector import TensorReduce
+from glia.isa.instructions.vector import TensorCopy, TensorReduce
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Pattern, Tile, whole_tile
 from glia.machine.ir import Binding, Program
@@ -19,29 +19,34 @@ from glia.sim.host.host_program import HostProgram
 ROWS, WIDTH = 64, 37  # vectors of 16, then of 4, then one
 
 
-def applied(instr_of: Any, x: Any, result_width: int, dtype: DType = F32) -> Any:
+def applied(
+    instr_of: Any, x: Any, result_width: int, dtype: DType = F32, result_dtype: DType | None = None
+) -> Any:
     """What an instruction on chip makes of an array."""
+    of_result = result_dtype or dtype
     rows, width = x.shape
     given = Tile("x", Memory.HBM, dtype, 1, x.size)
-    result = Tile("y", Memory.HBM, dtype, 1, rows * result_width)
+    result = Tile("y", Memory.HBM, of_result, 1, rows * result_width)
     a = Tile("a", Memory.SBUF, dtype, rows, width)
-    b = Tile("b", Memory.SBUF, dtype, rows, result_width)
+    b = Tile("b", Memory.SBUF, of_result, rows, result_width)
     instr: Instr = instr_of(whole_tile(b), whole_tile(a))
     program = Program(
         name="lanes", target="trn2", tiles={each.name: each for each in (given, result, a, b)},
         inputs=(Binding("x", given, x.shape, dtype),),
-        outputs=(Binding("y", result, (rows, result_width), dtype),), constants={},
+        outputs=(Binding("y", result, (rows, result_width), of_result),), constants={},
         addresses={"x": 0, "y": 4 * x.size, "a": 0, "b": 4 * width},
         body=(
             DmaCopy(dst=whole_tile(a), src=Pattern(given, dtype, ((width, rows), (1, width)))),
             instr,
             DmaCopy(
-                dst=Pattern(result, dtype, ((result_width, rows), (1, result_width))),
+                dst=Pattern(result, of_result, ((result_width, rows), (1, result_width))),
                 src=whole_tile(b),
             ),
         ),
     )  # fmt: skip
-    return HostProgram(program).run({"x": x})["y"].copy()
+    host = HostProgram(program)
+    assert not host.table.in_python, host.table.reasons
+    return host.run({"x": x})["y"].copy()
 
 
 @pytest.mark.parametrize("function", ["exp", "tanh", "gelu", "sigmoid", "silu"])
@@ -75,3 +80,21 @@ def test_sums_of_every_width(width: int, op: str, dtype: DType) -> None:
     x = np.random.default_rng(width).integers(-9, 10, (8, width)).astype(dtype.numpy)
     found = applied(lambda dst, src: TensorReduce(dst=dst, data=src, op=op), x, 1, dtype)
     assert found[:, 0].tolist() == getattr(np, op).reduce(x, axis=1).tolist()
+
+
+@pytest.mark.parametrize("dtype", [F8E4M3, F8E4M3FN, F8E5M2, F8E3M4], ids=str)
+def test_narrow_floats_are_rounded_as_numpy_rounds_them(dtype: DType) -> None:
+    """Every value, the middle between two, its neighbours, and what is beyond or no number."""
+    values = np.arange(256, dtype=np.uint8).view(dtype.numpy).astype(np.float32)
+    values = np.unique(values[np.isfinite(values)])
+    middle = (values[1:] + values[:-1]) / 2
+    near = [np.nextafter(middle, np.float32(side)) for side in (np.inf, -np.inf)]
+    others = np.float32([np.nan, np.inf, -np.inf, 1e30, -1e30, 0.0, -0.0, 1e-40, -1e-20])
+    negative = np.array([0xFFC00000], np.uint32).view(np.float32)
+    step = values[-1] - values[-2]
+    ends = np.float32([values[-1] + step / 2, values[-1] + step, np.nextafter(values[-1], np.inf)])
+    x = np.concatenate([values, middle, *near, others, negative, ends, -ends])
+    x = np.concatenate([x, np.random.default_rng(0).standard_normal(999, np.float32)])
+    x = np.pad(x, (0, -x.size % 8)).reshape(8, -1)
+    found = applied(lambda dst, src: TensorCopy(dst=dst, src=src), x, x.shape[1], F32, dtype)
+    assert found.view(np.uint8).tolist() == x.astype(dtype.numpy).view(np.uint8).tolist()

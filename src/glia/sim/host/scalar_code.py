@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import ml_dtypes  # noqa: F401  registers the names of small floats with numpy
+import ml_dtypes
 import numpy as np
 from llvmlite import ir
 
@@ -39,6 +39,9 @@ def is_signed(dtype: str) -> bool:
 def is_integer(dtype: str) -> bool:
     """Whether it is an integer of whole bytes."""
     return dtype in ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+
+
+_SIGNED_SMALL_FLOATS = ("float8_e4m3", "float8_e4m3fn", "float8_e5m2", "float8_e3m4")
 
 
 def is_small_float(dtype: str) -> bool:
@@ -134,6 +137,8 @@ class Lanes:
             return self._cast_bfloat16(source, target, value)
         if is_small_float(source) and target == "float32":
             return self._looked_up(source, value)
+        if source == "float32" and is_small_float(target):
+            return self._as_small_float(target, value)
         if is_float(source) and is_float(target):
             is_wider = item_bytes(target) > item_bytes(source)
             return (builder.fpext if is_wider else builder.fptrunc)(value, kind)
@@ -175,6 +180,36 @@ class Lanes:
             chosen = builder.select(is_nan, quiet, rounded)
             return builder.trunc(builder.lshr(chosen, self.i32(16)), self.of(ir.IntType(16)))
         raise NotLowered(f"{source} as {target}")
+
+    def _as_small_float(self, target: str, value: Value) -> Value:
+        """A float32 as an 8-bit float, rounded to nearest, ties to even, as ml_dtypes does."""
+        if target not in _SIGNED_SMALL_FLOATS:
+            raise NotLowered(f"float32 as {target}")
+        facts = ml_dtypes.finfo(np.dtype(target))  # type: ignore[no-untyped-call]
+        beyond, no_number = (
+            np.array([np.inf, np.nan], np.float32).astype(np.dtype(target)).view("u1")
+        )
+        most = int(np.asarray(facts.max, np.dtype(target)).view("u1"))
+        builder, word, single = self.builder, self.of(ir.IntType(32)), self.of(ir.FloatType())
+        bits = builder.bitcast(value, word)
+        sign = builder.and_(builder.lshr(bits, self.i32(24)), self.i32(0x80))
+        size = builder.and_(bits, self.i32(0x7FFFFFFF))
+        shift = 23 - facts.nmant
+        odd = builder.and_(builder.lshr(size, self.i32(shift)), self.i32(1))
+        rounded = builder.add(size, builder.add(odd, self.i32((1 << (shift - 1)) - 1)))
+        first = (127 + facts.minexp - 1) << facts.nmant
+        normal = builder.sub(builder.lshr(rounded, self.i32(shift)), self.i32(first))
+        # adding this leaves the steps of subnormals as the last bits
+        anchor = np.float32(2.0 ** (facts.minexp - facts.nmant + 23))
+        small = builder.fadd(builder.bitcast(size, single), self.f32(float(anchor)))
+        small = builder.sub(builder.bitcast(small, word), self.i32(int(anchor.view(np.int32))))
+        least = int(np.float32(2.0**facts.minexp).view(np.int32))
+        code = builder.select(builder.icmp_signed("<", size, self.i32(least)), small, normal)
+        is_beyond = builder.icmp_signed(">", code, self.i32(most))
+        code = builder.select(is_beyond, self.i32(int(beyond)), code)
+        is_nan = builder.fcmp_unordered("uno", value, value)
+        code = builder.select(is_nan, self.i32(int(no_number)), code)
+        return builder.trunc(builder.or_(code, sign), self.of(ir.IntType(8)))
 
     def _looked_up(self, source: str, value: Value) -> Value:
         """float32 of an 8-bit float, from the table of what the host's own conversion gives."""

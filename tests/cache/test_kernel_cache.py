@@ -187,6 +187,15 @@ def _on_engine(engine: Any) -> Any:
     return nki.jit(kernel)
 
 
+def _with_slope(slope: float) -> Any:
+    def kernel(t: NkiTensor) -> NkiTensor:
+        x = nl.load(t)
+        nisa.activate2(x, nl.prelu, x, 1.0, 0.0, nl.multiply, nl.add, slope)
+        return stored(x)
+
+    return nki.jit(kernel)
+
+
 VARIANTS: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "edges": (KERNELS["two engines"], KERNELS["edges"]),
     "other edges": (
@@ -194,14 +203,16 @@ VARIANTS: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     ),
     "contents of a constant": (lambda: _with_constant(1.0), lambda: _with_constant(2.0)),
     "engine": (lambda: _on_engine(nisa.engine.vector), lambda: _on_engine(nisa.engine.gpsimd)),
+    "sign of a zero": (lambda: _with_slope(0.0), lambda: _with_slope(-0.0)),
     "cores": (lambda: nki.jit(_two_engines), lambda: nki.jit(_two_engines)[2]),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_what_differs_has_an_entry_of_its_own(
-    name: str, cache: Path, compiled: list[Cores]
+    name: str, cache: Path, compiled: list[Cores], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn3")
     for number, make in enumerate(VARIANTS[name], 1):
         make().compile(X)
         assert len(compiled) == len(_entries(cache)) == number

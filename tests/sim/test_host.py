@@ -29,7 +29,7 @@ from glia.base.errors import InternalError
 from glia.base.machine_code.native import invoke
 from glia.base.machine_code.object_cache import ObjectCache
 from glia.isa.instructions.dma import DmaCopy
-from glia.isa.instructions.gpsimd import Iota
+from glia.isa.instructions.gpsimd import AffineSelect, Iota
 from glia.isa.instructions.scalar import Activation
 from glia.isa.instructions.sync import RegisterMove
 from glia.isa.instructions.tensor import NcMatmul, NcTranspose
@@ -122,6 +122,21 @@ class Applied(Instr, engine="vector", is_abstract=True):
     def compute(data: np.ndarray, function: str) -> np.ndarray:
         found: np.ndarray = getattr(np, function)(data)
         return found
+
+
+def test_a_class_tells_zero_from_minus_zero() -> None:
+    """Two classes that differ by the sign of an attribute."""
+    x = np.float32([[-2.0, 3.0]])
+    found = []
+    for value in (0.0, -0.0):
+        bench = Bench(0, starts=(0,), is_on_host=False)
+        data, dst = bench.pattern(x.shape, plain=True, values=x), bench.pattern(x.shape, plain=True)
+        select = AffineSelect(
+            dst=dst, data=data, steps=(1,), compare_op="less", false_value=value, offset=5
+        )
+        found.append(HostProgram(bench.program(select)).run(bench.contents)[dst.tile.name])
+    signs = [np.signbit(each.reshape(-1)[:2]).tolist() for each in found]
+    assert signs == [[False, False], [True, True]]
 
 
 def _computed(function: str, values: np.ndarray) -> np.ndarray:
@@ -406,8 +421,14 @@ def _stored_at(offset: Affine, *before: Any) -> Program:
 X = {"x": np.arange(64, dtype=np.float32)}
 
 
-@pytest.mark.parametrize("at", [-1, 61, 1 << 40])
-@pytest.mark.parametrize("kind", ["constant", "loop", "register"])
+@pytest.mark.parametrize(
+    ("kind", "at"),
+    [
+        *itertools.product(("constant", "loop", "register"), (-1, 61, 1 << 31)),
+        ("constant", 1 << 40),
+        ("loop", 1 << 40),
+    ],
+)
 def test_an_access_outside_a_tile_is_refused_before_it_is_made(at: int, kind: str) -> None:
     if kind == "constant":
         program = _stored_at(Affine.of(at))

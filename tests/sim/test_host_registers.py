@@ -166,6 +166,46 @@ def test_a_register_that_is_not_set_is_a_fault(name: str) -> None:
             host.run(inputs)
 
 
+def _moves(*values: int | Affine) -> tuple[Statement, ...]:
+    """The first value, then each expression of the one before."""
+    moves = tuple(RegisterMove(register="a", value=value) for value in values)
+    stores = [
+        RegisterStore(dst=_place(f"y.{dtype}", dtype, 0), value=Affine.of("$a") * 3 + 7)
+        for dtype in RESULTS
+    ]
+    return (*moves, *stores)
+
+
+A = Affine.of("$a")
+LARGE = {
+    "beyond 61 bits": _moves(2**60, A * 4 + 7),
+    "beyond 64 bits": _moves(2**60, A * 16),
+    "a constant beyond 64 bits": _moves(2**70 + 5),
+    "repeated": (
+        RegisterMove(register="a", value=3),
+        Loop("i", 41, (RegisterMove(register="a", value=A * 3),)),
+        *_moves(A + 1),
+    ),
+    "operands beyond 64 bits": (RegisterAlu(register="a", op="add", a=2**70 + 3, b=1), *_moves(A)),
+    "a factor that 64 bits do not hold": _moves(2**31, A * 2**40),
+    "a test": (
+        RegisterMove(register="a", value=2**32),
+        Branch("a", (_moves(11), _moves(12))),
+        *_moves(A),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_registers_hold_32_bits(name: str) -> None:
+    program = _program(LARGE[name], "trn2")
+    inputs = {f"x.{d}": np.zeros(WIDTH, d.numpy) for d in INTEGERS}
+    wanted = [row[0] for row in _results(run(program, inputs))]
+    host = HostProgram(program)
+    for _ in range(2):
+        assert [row[0] for row in _results(host.run(inputs))] == wanted
+
+
 def test_a_register_of_an_earlier_run_is_not_set() -> None:
     """One run sets it in a branch that the next does not take."""
     decided = RegisterLoad(register="b", src=_place(f"x.{S32}", S32, 0))

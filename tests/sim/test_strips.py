@@ -18,8 +18,8 @@ from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Pattern, Tile, whole_tile
 from glia.machine.ir import Binding, Loop, Program, Statement
 from glia.sim.host import table
+from glia.sim.host.classes.calls import OperandPlace, RowAccess
 from glia.sim.host.host_program import HostProgram
-from glia.sim.host.instruction_classes import OperandPlace, RowAccess
 from glia.sim.host.rewriting import unread_results
 from glia.sim.host.rewriting.unread_results import UnreadResults
 from glia.sim.host.threads import strips

@@ -93,9 +93,21 @@ def scanned(step: Callable[..., Array], initial: Array, *data: Array) -> Array:
     return result.T
 
 
+def register_word(value: Any) -> Any:
+    """An integer as a register of 32 bits holds it: wrapped where these cannot, signed or not.
+
+    What records how it is computed stays what it is.
+    """
+    wrapped = ((value + 2**31) & (2**32 - 1)) - 2**31
+    if isinstance(value, int | np.integer):
+        return value if -(2**31) <= value < 2**32 else wrapped
+    return np.where((value >= -(2**31)) & (value < 2**32), value, wrapped)
+
+
 def words_of(value: Any) -> Any:
-    """An integer in 64 bits; what records how it is computed stays what it is."""
-    return np.int64(value) if isinstance(value, int | np.integer) else value
+    """What a register holds, in 64 bits."""
+    word = register_word(value)
+    return np.int64(word) if isinstance(word, int) else word
 
 
 def narrow(array: Array, dtype: DType) -> Array:

@@ -114,7 +114,8 @@ def _print_fields(instr: Instr) -> Iterator[str]:
 
 
 def _is_same(value: Any, default: Any) -> bool:
-    return type(value) is type(default) and bool(value == default)
+    is_equal = type(value) is type(default) and bool(value == default)
+    return is_equal and (not isinstance(value, float) or repr(value) == repr(default))  # not -0.0
 
 
 def _print_value(value: Any) -> str:

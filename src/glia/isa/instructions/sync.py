@@ -10,7 +10,7 @@ from glia.base.affine import Affine
 from glia.base.dtype import S32
 from glia.isa.examples import chip
 from glia.isa.kit import Array, IndexCheck, Instr, Rule, reads, writes
-from glia.isa.numerics import whole_number, words_of
+from glia.isa.numerics import register_word, whole_number, words_of
 from glia.isa.operand import Pattern
 from glia.isa.rules import INTEGERS, dtypes
 
@@ -111,7 +111,10 @@ class RegisterStore(Instr, engine="sync", engines=SEQUENCERS):
 
 
 class RegisterMove(Instr, engine="sync", engines=SEQUENCERS):
-    """Set a register to a constant or to an affine expression of registers and loop variables."""
+    """Set a register to a constant or to an affine expression of registers and loop variables.
+
+    What 32 bits do not hold, with a sign or without one, wraps around.
+    """
 
     register: str
     value: int | Affine
@@ -122,7 +125,7 @@ class RegisterMove(Instr, engine="sync", engines=SEQUENCERS):
 
     @staticmethod
     def compute(register: str, value: int) -> int:
-        return whole_number(value)
+        return whole_number(register_word(value))
 
     def cycles(self, arch: Arch) -> int:
         """One issue of the sequencer."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,9 @@ from glia.base.dtype import PRED, DType, from_numpy
 from glia.base.errors import Unspecified
 from glia.isa.kit import Instr
 from glia.isa.numerics import narrow, widen
-from glia.isa.operand import Memory, Pattern
+from glia.isa.operand import Pattern
+from glia.sim.host.classes.calls import HostCall, Lowered, OperandPlace, RowAccess, RowsCall
+from glia.sim.host.classes.class_keys import ALL_RESULTS, Choices, Operands, has_variables
 from glia.sim.host.library import Code, host_library
 from glia.sim.host.loop_nest import (
     Destination,
@@ -61,7 +62,7 @@ from glia.sim.host.traced import (
     recorded_decisions,
     term_of,
 )
-from glia.sim.memory import Memories, storage_dtype
+from glia.sim.memory import storage_dtype
 from glia.sim.run import arrival_shape, fill_value, immediate_operand
 
 PRODUCT_NANOSECONDS = 1 / 64  # of a multiplication and addition, in one thread
@@ -69,172 +70,9 @@ ROW_NANOSECONDS = 0.8  # of a multiplication in a product of one row: the other 
 PACKING_NANOSECONDS = 0.3  # of an element that is packed
 LEAST_OF_ROW = 8  # elements of a row; shorter rows are computed one by one
 MOST_SHORT_ROWS = 256
+NOT_UNDERSTOOD = (TypeError, ValueError, AttributeError, LookupError, OverflowError)
 REGISTER = np.dtype(np.int64)  # of loop variables and registers
 POISON = 0xFF  # of uninitialized memory, as `Policy` has it by default
-
-
-@dataclass(frozen=True)
-class OperandPlace:
-    """What an operand stands for: a pattern, a number, an engine's state, scratch or an array."""
-
-    # "pattern" | "immediate" | "state" | "scratch" | "array" | "decision" | "term" | "register"
-    # | "is set": of a term of an attribute's expression, and of the register that is set
-    kind: str
-    name: str = ""
-    number: int = 0  # which of several patterns or terms; bytes from the start of scratch
-    held: HeldArray | None = None
-
-
-@dataclass(frozen=True)
-class HostCall:
-    """One call: code, its words, and which words take the address of which place.
-
-    It has `parts` iterations, which take about `nanoseconds` together in one thread and may run at
-    once if it `is_parallel`.
-    """
-
-    code: Code
-    words: tuple[int, ...]
-    addresses: tuple[tuple[int, OperandPlace], ...]
-    parts: int
-    nanoseconds: float
-    is_parallel: bool = True
-
-
-@dataclass(frozen=True)
-class Lowered:
-    """The calls of a class, in order, and the bytes of scratch that they need.
-
-    Each of `guards` sets a word; where one sets 0, the meaning decides otherwise than the calls do.
-    """
-
-    calls: tuple[HostCall, ...]
-    scratch: int
-    guards: tuple[HostCall, ...] = ()
-
-    @property
-    def all_calls(self) -> tuple[HostCall, ...]:
-        """Guards and calls."""
-        return (*self.guards, *self.calls)
-
-
-@dataclass(frozen=True)
-class RowAccess:
-    """Bytes of an operand that a call's first iteration may access, from where the operand begins.
-
-    Iteration i is `step` bytes times i further. It touches about `touched` bytes.
-    """
-
-    place: OperandPlace
-    step: int
-    low: int
-    high: int
-    touched: int
-    is_written: bool
-
-
-@dataclass(frozen=True)
-class RowsCall:
-    """A call of which each iteration is a row of all operands, and what that accesses.
-
-    `ahead` is the same call, which also asks for lines of what `far` reads, as many bytes further
-    as its last words say.
-    """
-
-    call: HostCall
-    accesses: tuple[RowAccess, ...]
-    ahead: HostCall | None = None
-    far: tuple[RowAccess, ...] = ()
-
-
-@dataclass(frozen=True)
-class Operands:
-    """Steps of the patterns of one instruction in the memories of this run."""
-
-    pitches: tuple[tuple[str, int], ...]  # bytes from partition to partition, by operand
-
-    @staticmethod
-    def of(instr: Instr, memories: Memories) -> Operands:
-        """How the operands of an instruction lie in these memories."""
-        pitches = {
-            name: memories.region(pattern.tile).pitch
-            for name, _, pattern in instr.operands()
-            if (name not in instr.hints or instr.index_checks())
-            and pattern.memory is not Memory.HBM
-        }
-        return Operands(tuple(pitches.items()))
-
-    def steps(self, name: str, pattern: Pattern) -> Shape:
-        """Bytes that each dimension steps by."""
-        width = pattern.dtype.bytes
-        if pattern.memory is Memory.HBM:
-            return tuple(step * width for step, _ in pattern.dims)
-        (first, _), *free = pattern.dims
-        return (first * dict(self.pitches)[name], *(step * width for step, _ in free))
-
-
-def class_key(instr: Instr, operands: Operands) -> tuple[Any, ...]:
-    """What instructions of one class have in common."""
-    parts: list[Any] = [type(instr), instr.runs_on, operands.pitches]
-    for name in instr.operand_declarations:
-        value = getattr(instr, name)
-        several = value if isinstance(value, tuple) else (value,)
-        parts += [(name, *map(_operand_key, several))]
-    parts += [
-        (name, _attribute_key(value, is_chosen=name in _choosing(instr)))
-        for name, value in instr.attributes().items()
-        if name not in instr.hints and name not in _NAMES_ONLY
-    ]
-    parts += [("check", each.limit) for each in instr.index_checks()]
-    return tuple(parts)
-
-
-def _operand_key(value: Any) -> Any:
-    if isinstance(value, Pattern):
-        return value.memory, value.dtype.name, value.dims
-    return None if value is None else "number"
-
-
-_NAMES_ONLY = ("register",)  # attributes that only say which register is set
-
-
-def _choosing(instr: Instr) -> tuple[str, ...]:
-    """Attributes that choose among calls of a class; see `Choices`."""
-    return (*instr.read_when.values(), *instr.sums.values())
-
-
-def _attribute_key(value: Any, *, is_chosen: bool) -> Any:
-    if not isinstance(value, Affine):
-        return type(value), value
-    if value.is_constant:
-        return value.constant
-    return "varies" if is_chosen else (value.constant, *(factor for _, factor in value.terms))
-
-
-@dataclass(frozen=True)
-class Choices:
-    """What decides about the calls of an instruction's class besides the class.
-
-    `sums` is the value of the attribute that says whether an operand is added to, where that
-    varies; `unread` are the operands and states of which nothing reads what is written, `large`
-    operands in tensors that are larger than caches and not read in the program.
-    """
-
-    sums: bool | None = None
-    unread: frozenset[str] = frozenset()
-    large: frozenset[str] = frozenset()
-
-
-def has_variables(instr: Instr) -> bool:
-    """Whether calls of an instruction set a register, or read loop variables or registers."""
-    if instr.sets_register is not None:
-        return True
-    choosing = _choosing(instr)
-    return any(
-        isinstance(value, Affine) and not value.is_constant
-        for name, value in instr.attributes().items()
-        if name not in choosing
-    )
 
 
 def lower(
@@ -258,7 +96,7 @@ def lower_rows(
 
 
 def traced_writes(
-    instr: Instr, arch: Arch, operands: Operands, choices: Choices = Choices()
+    instr: Instr, arch: Arch, operands: Operands, choices: Choices = ALL_RESULTS
 ) -> tuple[list[tuple[Destination, ArrayTerm]], list[OperandPlace]]:
     """What an instruction's meaning writes where, and the operands that its terms number.
 
@@ -280,8 +118,8 @@ class _ClassLowering:
         with np.errstate(all="ignore"), recorded_decisions() as decisions:
             writes = self.traced_writes()
             decisions += self._index_decisions()
-        if is_staged and any(store.rows and _reads(node, store.operand) for store, node in writes):
-            raise NotTraceable("rows are added to in an operand that overlaps others")
+        if is_staged and any(store.rows for store, _ in writes):
+            raise NotTraceable("rows are stored to an operand that overlaps others")
         calls: list[HostCall] = []
         if len(writes) == 1 and _product_in(writes[0][1]) is not None:
             calls = self._product_calls(*writes[0], is_staged=is_staged)
@@ -368,7 +206,7 @@ class _ClassLowering:
         given = self._operand_values() | self._attribute_values() | self._state_values()
         try:
             result = type(instr).compute(**given)
-        except (Unspecified, TypeError, ValueError, AttributeError, IndexError) as problem:
+        except (Unspecified, *NOT_UNDERSTOOD) as problem:
             raise NotTraceable(str(problem)) from problem
         if instr.sets_register is not None:
             return self._register_writes(result)
@@ -401,13 +239,16 @@ class _ClassLowering:
         }
         try:
             type(instr).compute(**views, **self._attribute_values())
-        except (Unspecified, TypeError, ValueError, AttributeError, IndexError) as problem:
+        except (Unspecified, *NOT_UNDERSTOOD) as problem:
             raise NotTraceable(str(problem)) from problem
         found = []
         for view in views.values():
             for place, value in view.written:
                 if value.dtype != place.dtype:
                     raise NotTraceable(f"{value.dtype} stored as {place.dtype}")
+                own = slice(1 if place.rows else 0, None)  # rows are stored one after the other
+                if _shares_bytes(place.shape[own], place.steps[own], place.dtype.itemsize):
+                    raise NotTraceable("it writes elements that share bytes")
                 assert isinstance(place.operand, int)
                 store = Destination(
                     place.operand, place.shape, place.steps, place.dtype, place.rows
@@ -707,12 +548,14 @@ def _patterns_of(value: Any) -> list[Pattern]:
     return [each for each in several if isinstance(each, Pattern)]
 
 
-def _reads(node: ArrayTerm, operand: int) -> bool:
-    """Whether an expression loads an operand."""
-    if isinstance(node, LoadTerm):
-        return node.operand == operand
-    inside = [*getattr(node, "arguments", ()), getattr(node, "argument", None)]
-    return any(part is not None and _reads(part, operand) for part in inside)
+def _shares_bytes(shape: Shape, steps: Shape, width: int) -> bool:
+    """Whether elements of an array of these steps, in bytes, share some with each other."""
+    span = width
+    for step, extent in sorted((abs(step), n) for step, n in zip(steps, shape, strict=True)):
+        if extent > 1 and step < span:
+            return True
+        span += step * (extent - 1)
+    return False
 
 
 def _load(store: Destination) -> LoadTerm:

@@ -16,19 +16,9 @@ from glia.base.affine import Affine
 from glia.isa.kit import Instr, is_register, register_variable
 from glia.isa.operand import Memory, Pattern, Tile, reach
 from glia.machine.ir import Block, Branch, Loop, Program, Statement, While, walk
-from glia.sim.host.instruction_classes import (
-    Choices,
-    HostCall,
-    Lowered,
-    OperandPlace,
-    Operands,
-    RowsCall,
-    class_key,
-    has_variables,
-    lower,
-    lower_rows,
-    refusal,
-)
+from glia.sim.host.classes.calls import HostCall, Lowered, OperandPlace, RowsCall
+from glia.sim.host.classes.class_keys import Choices, Operands, class_key, has_variables
+from glia.sim.host.instruction_classes import lower, lower_rows, refusal
 from glia.sim.host.library import Code, host_library
 from glia.sim.host.overlap import must_stage, tile_span
 from glia.sim.host.rewriting.unread_results import ALL_READ, LARGE_BYTES, UnreadResults
@@ -155,6 +145,8 @@ class TableBuilder:
 
     def _lowered(self, instr: Instr) -> Variants | str:
         """The calls of an instruction, or why its meaning runs in Python."""
+        if not all(map(_fits, expressions_of(instr))):
+            return "an expression that 64 bits may not hold"
         if self._follows_sums and any(p.memory is Memory.PSUM for p in instr.written_patterns()):
             return "PSUM of a program whose sums only a run tells apart"
         condition, conditions = sums_condition(instr)
@@ -290,6 +282,7 @@ class TableBuilder:
         code = self.table.code
         for value in instr.attributes().values():
             if isinstance(value, Affine) and any(map(is_register, value.variables)):
+                self.table.guarded.append(instr)
                 code += [Op.UNLESS, 0, number, 0, *ANYTHING, *self._terms(value)]
                 target, end = (len(code) - 8 - 2 * len(value.terms) + i for i in (1, 3))
                 ends.append(end)
@@ -311,6 +304,8 @@ class TableBuilder:
                 write(lowered)
             return
         number = self._number(instr)
+        if any(map(is_register, found.condition.variables)):
+            table.guarded.append(instr)
         code += [Op.UNLESS, 0, number, 0, *ANYTHING, *self._terms(found.condition)]
         target, end = (len(code) - 8 - 2 * len(found.condition.terms) + i for i in (1, 3))
         ends.append(end)
@@ -624,6 +619,19 @@ def _pattern_of(instr: Instr, place: OperandPlace) -> Pattern:
     value = getattr(instr, place.name)
     found: Pattern = value[place.number] if isinstance(value, tuple) else value
     return found
+
+
+def expressions_of(instr: Instr) -> Iterator[Affine]:
+    """The expressions of loop variables and registers that decide what an instruction does."""
+    for _, _, pattern in instr.operands():
+        yield from (pattern.offset, pattern.partition)
+    yield from (each for each in instr.attributes().values() if isinstance(each, Affine))
+
+
+def _fits(expression: Affine) -> bool:
+    """Whether 62 bits hold the value, and bytes of it, whatever registers of 32 hold."""
+    most = sum(abs(factor) for _, factor in expression.terms) << 32
+    return abs(expression.constant) + most < 1 << 58
 
 
 def _first_of(unit: Unit) -> Instr:

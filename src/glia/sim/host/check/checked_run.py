@@ -20,8 +20,10 @@ from glia.isa.kit import Instr
 from glia.machine.ir import Program
 from glia.machine.text import print_instruction
 from glia.sim.host.check.error_bounds import BoundEvaluator, step_of
+from glia.sim.host.classes.calls import OperandPlace
+from glia.sim.host.classes.class_keys import Choices
 from glia.sim.host.host_program import Arrays, HostProgram, checked_input
-from glia.sim.host.instruction_classes import Choices, OperandPlace, traced_writes
+from glia.sim.host.instruction_classes import traced_writes
 from glia.sim.host.loop_nest import scans_of
 from glia.sim.host.steps import Op, RunState, Stop
 from glia.sim.host.support import warn_unsupported, why_unsupported

@@ -19,7 +19,8 @@ from glia.base.affine import Affine
 from glia.isa.kit import Instr, is_register
 from glia.isa.operand import Dims, Memory, Pattern, Tile
 from glia.isa.rendezvous import CrossCoreInstr
-from glia.sim.host.instruction_classes import Operands, class_key, traced_writes
+from glia.sim.host.classes.class_keys import Operands, class_key
+from glia.sim.host.instruction_classes import traced_writes
 from glia.sim.host.loop_nest import build_nest
 from glia.sim.host.table import pattern_parts
 from glia.sim.host.traced import HeldArray, NotTraceable, Shape, recorded_decisions

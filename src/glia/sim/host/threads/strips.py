@@ -20,7 +20,7 @@ from llvmlite import ir
 from glia.base.affine import Affine
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory
-from glia.sim.host.instruction_classes import HostCall, OperandPlace, RowAccess, RowsCall
+from glia.sim.host.classes.calls import HostCall, OperandPlace, RowAccess, RowsCall
 from glia.sim.host.loops import PART, counted_loop, pointer
 from glia.sim.host.scalar_code import WORD, Value
 from glia.sim.host.threads.pool import HEADER, SHARED_NANOSECONDS

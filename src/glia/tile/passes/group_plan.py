@@ -37,6 +37,7 @@ ELEMENTS_BESIDE_ONE = 64  # of a larger buffer, for one that DMA may move by its
 VECTOR_INSTRUCTIONS = 2  # for each tile that a nest computes, or so
 OUTER_COPIES = 2  # of what is loaded around the innermost loop, for the next iteration to begin
 GOOD_BLOCK_BYTES = 16 * 1024  # of the largest buffer, per partition and iteration
+GOOD_COLUMNS, LEAST_COLUMNS = 512, 64  # of a product in a block: the PE takes as long for fewer
 WORKING_BYTES = 32 * 1024  # per partition, for the temporaries of one nest
 
 
@@ -187,11 +188,10 @@ class GroupPlan:
         extents = {s: self.chain.extent(s) for s in range(len(self.chain.shared))}
         blocks = {s: n if self._is_column(s) else 1 for s, n in extents.items()}
         blocks[self.rows] = min(PARTITIONS, extents[self.rows])
-        if not self._fits(blocks, iterations):
-            blocks |= {s: 1 for s in extents if s != self.rows}
-            if not self._fits(blocks, iterations):
-                return False
-        self.blocks = blocks
+        fitting = next((b for b in self._narrower(blocks) if self._fits(b, iterations)), None)
+        if fitting is None:
+            return False
+        self.blocks = fitting
         for position in reversed([s for s in extents if s != self.rows and not self.products]):
             for block in _divisors(extents[position]):
                 if block > self._most_in_block(position):
@@ -206,6 +206,38 @@ class GroupPlan:
             if self.blocks[position] < extents[position]:
                 break
         return True
+
+    def _narrower(self, blocks: Mapping[int, int]) -> Iterator[dict[int, int]]:
+        """Blocks of whole columns, then of fewer.
+
+        First of as few as keep the PE busy, then of as many as fit: each block reads rows again.
+        """
+        columns = [s for s in blocks if s != self.rows and blocks[s] > 1]
+        yield dict(blocks)
+        most = max((blocks[s] for s in columns), default=1)
+        narrow = [
+            {**blocks, **{s: max(d for d in _divisors(blocks[s]) if d <= limit) for s in columns}}
+            for limit in _divisors(most)[:-1]
+        ]
+        good = [each for each in narrow if self._columns(each) >= GOOD_COLUMNS]
+        yield from good[:1]
+        for each in reversed(narrow):
+            if self._columns(each) >= LEAST_COLUMNS:
+                yield each
+
+    def _columns(self, blocks: Mapping[int, int]) -> int:
+        """How many columns the product has that has the fewest in a block."""
+        found = []
+        for number, nest in enumerate(self.chain.nests):
+            rows = self.chain.shared[self.rows][number]
+            within = self._extents_in_block(blocks, number)
+            for load in self._operands(nest):
+                own = axes_of(load) - {self.products[nest.name].contract}
+                if rows not in own:
+                    both = [axes_of(each) for each in self._operands(nest)]
+                    alone = [axis for axis in own if sum(axis in each for each in both) == 1]
+                    found.append(math.prod(within[axis] for axis in alone))
+        return min(found, default=GOOD_COLUMNS)
 
     def _fits(self, blocks: Mapping[int, int], iterations: int) -> bool:
         """Whether so many iterations over such blocks fit on chip beside each other."""

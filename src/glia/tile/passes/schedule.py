@@ -237,10 +237,10 @@ class NestScheduler:
     def _is_faster_as_sums(
         self, nest: Nest, operands: tuple[Load, Load], chosen: Schedule, cost: float
     ) -> bool:
-        """Whether products of one column each take the PE longer than the Vector Engine."""
+        """Whether products of one row or one column take the PE longer than the Vector Engine."""
         left, right = (axes_of(load) for load in operands)
-        moving = right - left if chosen.stationary == "left" else left - right
-        if any(nest.extents[axis] > 1 for axis in moving):
+        columns = [math.prod(nest.extents[a] for a in one) for one in (left - right, right - left)]
+        if min(columns) > 1:
             return False
         return min(self._vector_cost(nest, axis) for axis in partition_candidates(nest)) < cost
 

@@ -32,6 +32,7 @@ def contraction_operands(nest: Nest) -> tuple[Load, Load] | None:
 def columns_and_factors(nest: Nest, partition: str) -> tuple[Load, Load] | None:
     """The operands of a sum of columns, each times one value in every partition; None for others.
 
+    Neighbours of the target are neighbours of a column: it would be stored one by one else.
     So are windows of images whose channels have a filter each, with channels on the partitions.
     """
     operands, reduction = contraction_operands(nest), nest.reduction
@@ -41,9 +42,12 @@ def columns_and_factors(nest: Nest, partition: str) -> tuple[Load, Load] | None:
     if math.prod(extents[axis] for axis in reduction.axes) > MOST_FACTORS:
         return None
     parallel = {axis.name for axis in nest.parallel_axes}
+    innermost = {a for e in nest.target.index[-1:] for a in e.variables if extents[a] > 1}
     for columns, factors in (operands, operands[::-1]):
         fixed = {partition} | (axes_of(factors) & parallel)
         swept = axes_of(columns) & parallel - fixed
+        if innermost - {partition} - swept:
+            continue
         if swept == parallel - fixed and (
             math.prod(extents[axis] for axis in swept) >= LEAST_SUMMED_COLUMNS
         ):

@@ -251,6 +251,8 @@ class _Finder:
         overlaps = plan.choose_blocks(2 if products else 1)
         if not overlaps and not (products and plan.choose_blocks(1)):
             return "a block of all does not fit SBUF"
+        if plan.is_too_small():
+            return "a block has but a few elements in each partition"
         saved = self._saved_bytes(chain) + (self._overlapped_bytes(chain) if overlaps else 0)
         saved -= plan.reloaded_bytes() if products else 0
         loop = plan.loop()

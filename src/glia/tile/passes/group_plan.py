@@ -38,6 +38,7 @@ VECTOR_INSTRUCTIONS = 2  # for each tile that a nest computes, or so
 OUTER_COPIES = 2  # of what is loaded around the innermost loop, for the next iteration to begin
 GOOD_BLOCK_BYTES = 16 * 1024  # of the largest buffer, per partition and iteration
 GOOD_COLUMNS, LEAST_COLUMNS = 512, 64  # of a product in a block: the PE takes as long for fewer
+LEAST_ELEMENTS = 32  # of a partition in a block, for instructions and transfers to be worth while
 WORKING_BYTES = 32 * 1024  # per partition, for the temporaries of one nest
 
 
@@ -238,6 +239,18 @@ class GroupPlan:
                     alone = [axis for axis in own if sum(axis in each for each in both) == 1]
                     found.append(math.prod(within[axis] for axis in alone))
         return min(found, default=GOOD_COLUMNS)
+
+    def is_too_small(self) -> bool:
+        """Whether every nest has but a few elements in each partition of a block, and has more."""
+        for number, nest in enumerate(self.chain.nests):
+            rows = self.chain.shared[self.rows][number]
+            counts = [
+                math.prod(n for axis, n in extents.items() if axis != rows)
+                for extents in (self._extents_in_block(self.blocks, number), nest.extents)
+            ]
+            if counts[0] >= min(LEAST_ELEMENTS, counts[1]):
+                return False
+        return True
 
     def _fits(self, blocks: Mapping[int, int], iterations: int) -> bool:
         """Whether so many iterations over such blocks fit on chip beside each other."""

@@ -311,9 +311,16 @@ class NestScheduler:
 
         That is what the DMA takes, or transposition on the PE where the runs would be too short.
         """
-        access = BufferAccess(load.buffer, load.index)
+        access, buffer = BufferAccess(load.buffer, load.index), self.buffers[load.buffer]
         moved = self._access_cost(nest, access, contract, tiles)
-        return min(moved, self.buffers[load.buffer].elements / PARTITIONS)
+        turned = buffer.elements / PARTITIONS
+        if load.buffer not in self.rows and _has_batch_inside(nest, load):
+            # before it is transposed it comes from HBM, one element of each product at a time
+            others = [a for a in axes_of(load) if a != contract and nest.extents[a] > 1]
+            runs = [self._run_bytes(access, axis, buffer, tiles) for axis in others]
+            come = self._transfer_ns(buffer.bytes, max(runs, default=buffer.dtype.bytes))
+            turned = max(turned, come * self.arch.clocks_ghz["vector"])
+        return min(moved, turned)
 
     def _blocks(
         self,
@@ -414,6 +421,18 @@ class NestScheduler:
         sides = [*stationary_axes, *columns] if is_heavy else [*columns, *stationary_axes]
         swept = [a.name for a in nest.reduced_axes]
         return (*batch, *rest, *sides, *swept)
+
+
+def _has_batch_inside(nest: Nest, load: Load) -> bool:
+    """Whether neighbours of an operand belong to different products."""
+    operands, parallel = contraction_operands(nest) or (), {a.name for a in nest.parallel_axes}
+    shared = frozenset.intersection(frozenset(parallel), *map(axes_of, operands))
+    innermost = next((e for e in reversed(load.index) if _extent_of(e, nest) > 1), ZERO)
+    return bool(shared & set(innermost.variables))
+
+
+def _extent_of(expression: Affine, nest: Nest) -> int:
+    return math.prod(nest.extents[axis] for axis in expression.variables)
 
 
 def ways_on_rows(nest: Nest, operands: tuple[Load, Load]) -> list[tuple[str, dict[str, int]]]:

@@ -111,8 +111,8 @@ class _Tile:
 class GroupPlan:
     """The blocks, loops and schedules of a chain with one shared axis on the partitions.
 
-    A contraction keeps what it multiplies with every row whole in a block: its columns are in no
-    shared loop, and what both operands have goes one value at a time.
+    A contraction keeps what it multiplies with every row whole in a block where that fits: its
+    columns are in no shared loop then, and what both operands have goes one value at a time.
     """
 
     def __init__(

@@ -93,12 +93,17 @@ def scanned(step: Callable[..., Array], initial: Array, *data: Array) -> Array:
     return result.T
 
 
+def wrapped_word(value: Any) -> Any:
+    """An integer, or an array of them, in 32 bits with a sign, wrapped around."""
+    return ((value + 2**31) & (2**32 - 1)) - 2**31
+
+
 def register_word(value: Any) -> Any:
     """An integer as a register of 32 bits holds it: wrapped where these cannot, signed or not.
 
     What records how it is computed stays what it is.
     """
-    wrapped = ((value + 2**31) & (2**32 - 1)) - 2**31
+    wrapped = wrapped_word(value)
     if isinstance(value, int | np.integer):
         return value if -(2**31) <= value < 2**32 else wrapped
     return np.where((value >= -(2**31)) & (value < 2**32), value, wrapped)

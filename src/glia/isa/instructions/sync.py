@@ -10,7 +10,7 @@ from glia.base.affine import Affine
 from glia.base.dtype import S32
 from glia.isa.examples import chip
 from glia.isa.kit import Array, IndexCheck, Instr, Rule, reads, writes
-from glia.isa.numerics import register_word, whole_number, words_of
+from glia.isa.numerics import register_word, whole_number, words_of, wrapped_word
 from glia.isa.operand import Pattern
 from glia.isa.rules import INTEGERS, dtypes
 
@@ -153,7 +153,7 @@ class RegisterAlu(Instr, engine="sync", engines=SEQUENCERS):
     @staticmethod
     def compute(register: str, op: str, a: int, b: int) -> int:
         result = REGISTER_OPS[op](words_of(a), words_of(b)).astype(np.int64)
-        return whole_number(((result + 2**31) & (2**32 - 1)) - 2**31)
+        return whole_number(wrapped_word(result))
 
     def cycles(self, arch: Arch) -> int:
         """One issue of the sequencer."""

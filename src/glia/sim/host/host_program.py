@@ -122,9 +122,10 @@ def prepare_where_planned(programs: Sequence[Program]) -> None:
     """
     if len(programs) != 1 or why_unsupported():
         return
-    if HostPlanner(programs[0], rewrites=True).stored_plan is not None:
+    planner = HostPlanner(programs[0], rewrites=True)
+    if planner.stored_plan is not None:
         with contextlib.suppress(CompileError, MemoryError):
-            host_program(programs[0])
+            host_program(programs[0], planner)
 
 
 def run_ranks_on_host(
@@ -173,11 +174,11 @@ def host_report(programs: Sequence[Program]) -> HostReport:
     return HostReport(native, reasons, left_out)
 
 
-def host_program(program: Program) -> HostProgram:
-    """The program made ready for the host, kept with it."""
+def host_program(program: Program, planner: HostPlanner | None = None) -> HostProgram:
+    """The program made ready for the host, by its planner if it has one already; kept with it."""
     found = program.cache.get(HostProgram)
     if found is None:
-        found = HostProgram(program)
+        found = HostProgram(program, planner=planner)
         program.cache.put(found)
     return found
 
@@ -210,6 +211,7 @@ class HostProgram:
         rank: int = 0,
         core: int = 0,
         memory: DeviceMemory | None = None,
+        planner: HostPlanner | None = None,
     ) -> None:
         """`policy` is of a program whose tensors all stay in its own memory, as it says.
 
@@ -218,7 +220,7 @@ class HostProgram:
         self.program = program
         self._lock = ForkSafeLock()
         arch = get_target(program.target).arch
-        self._planner = HostPlanner(program, rewrites=policy is None)
+        self._planner = planner or HostPlanner(program, rewrites=policy is None)
         if self._planner.stored_plan is None:
             require_sound(program, arch)
         memory = memory or DeviceMemory([program], policy or Policy(poison=None))

@@ -59,6 +59,7 @@ from glia.sim.host.traced import (
     TracedView,
     UfuncTerm,
     cast,
+    parts_of,
     recorded_decisions,
     term_of,
 )
@@ -570,8 +571,7 @@ def _product_in(node: ArrayTerm) -> ProductTerm | None:
     """The one product that an expression has, or None."""
     if isinstance(node, ProductTerm):
         return node
-    inside = [*getattr(node, "arguments", ()), getattr(node, "argument", None)]
-    found = [each for part in inside if part is not None and (each := _product_in(part))]
+    found = [each for part in parts_of(node) if (each := _product_in(part))]
     if len(set(map(id, found))) > 1:
         raise NotTraceable("several products")
     return found[0] if found else None

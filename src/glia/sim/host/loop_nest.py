@@ -32,6 +32,7 @@ from glia.sim.host.traced import (
     StateTerm,
     TransposeTerm,
     UfuncTerm,
+    parts_of,
 )
 
 LONG_LOOP = 1 << 14  # iterations; threads share longer ones
@@ -181,8 +182,7 @@ def scans_of(node: ArrayTerm) -> list[ScanTerm]:
         if scans_of(node.update):
             raise NotTraceable("a scan of scans")
         return [node]
-    inside = [*getattr(node, "arguments", ()), getattr(node, "argument", None)]
-    return [each for part in inside if part is not None for each in scans_of(part)]
+    return [each for part in parts_of(node) for each in scans_of(part)]
 
 
 def _folded_extents(fold: ReduceTerm) -> tuple[int, ...]:
@@ -211,7 +211,7 @@ class _Builder:
             is_uniform = math.prod(node.shape) == 1
             at = ((),) * len(node.shape) if is_uniform else self._grouped(variables, node.shape)
             value = self._at(node, at)
-            slot = self._slot(store, store.dtype, index)
+            slot = self._slot(store, index)
             (results if is_result else stores).append((slot, value))
         found = tuple(self.reductions)
         return LoopNest(
@@ -252,7 +252,7 @@ class _Builder:
     def _value(self, node: ArrayTerm, index: Index) -> Scalar:
         match node:
             case LoadTerm():
-                return "load", self._slot(node, node.dtype, index)
+                return "load", self._slot(node, index)
             case ConstantTerm(value=value):
                 return "constant", node.dtype.name, np.asarray(value, node.dtype).tobytes()
             case UfuncTerm(function=function, arguments=arguments):
@@ -302,7 +302,7 @@ class _Builder:
         scan = NestScan(node.dtype.name, self._at(node.initial, (first, ())), update)
         return self.scans.setdefault(scan, number)
 
-    def _slot(self, place: LoadTerm | Destination, dtype: np.dtype[Any], index: Index) -> int:
+    def _slot(self, place: LoadTerm | Destination, index: Index) -> int:
         each = [0] * len(self.extents)
         for group, step in zip(index, place.steps, strict=True):
             for variable in reversed(group):
@@ -311,7 +311,7 @@ class _Builder:
         rows = None
         if place.rows is not None:
             rows = self._at(place.rows.index, (index[0],)), place.rows.step
-        slot = Slot(place.operand, dtype.name, tuple(each), rows)
+        slot = Slot(place.operand, place.dtype.name, tuple(each), rows)
         return self.slots.setdefault(slot, len(self.slots))
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from types import MappingProxyType
 from typing import Any
@@ -68,11 +68,12 @@ class NestCode:
     scans: tuple[NestScan, ...] = ()
 
     @property
-    def inner_values(self) -> list[Scalar]:
-        """What is computed in every iteration of the inner loops."""
+    def inner_loads(self) -> set[int]:
+        """The slots that are loaded in every iteration of the inner loops."""
         values = [value for _, value in self.stores]
         values += [reduction.value for reduction in self.reductions]
-        return values + [scan.update for scan in self.scans]
+        values += [scan.update for scan in self.scans]
+        return set().union(*map(loaded_slots, values))
 
     @property
     def name(self) -> str:
@@ -94,21 +95,21 @@ def nest_code(
     """
     slots = tuple((slot.dtype, _stepping(slot, nest)) for slot in nest.slots)
     loops = (len(nest.outer), len(nest.inner))
-    values = [value for _, value in nest.stores] + [each.value for each in nest.reductions]
-    values += [scan.update for scan in nest.scans]
-    read = set().union(*map(loaded_slots, values))
+    code = NestCode(
+        loops, slots, nest.stores, nest.reductions, nest.results, nest.transposes,
+        ahead=tuple(sorted(ahead)), scans=nest.scans,
+        rows=tuple((number, slot.rows[0]) for number, slot in enumerate(nest.slots) if slot.rows),
+    )  # fmt: skip
+    if nest.transposes:
+        return code
+    read = code.inner_loads
     streamed = [
         number
         for number, _ in nest.stores
         if number in unread and number not in read and slots[number][1] == "unit"
         and nest.inner[-1] >= VECTOR and _can_stream()
     ]  # fmt: skip
-    return NestCode(
-        loops, slots, nest.stores, nest.reductions, nest.results, nest.transposes,
-        () if nest.transposes else tuple(sorted(set(streamed))), tuple(sorted(ahead)),
-        tuple((number, slot.rows[0]) for number, slot in enumerate(nest.slots) if slot.rows),
-        nest.scans,
-    )  # fmt: skip
+    return replace(code, streamed=tuple(sorted(set(streamed))))
 
 
 @cache
@@ -286,7 +287,7 @@ class _NestWriter:
                 pointer(self.builder, addresses[number]), typ=memory_type(dtype), align=1
             )
             for number, (dtype, stepping) in enumerate(self.code.slots)
-            if stepping == "none" and number in self._inner_loads()
+            if stepping == "none" and number in self.code.inner_loads
         }
 
     def _counted_iterations(
@@ -325,9 +326,6 @@ class _NestWriter:
             self.builder.add(address, self.builder.mul(i, steps[depth]))
             for address, steps in zip(addresses, self.steps, strict=True)
         ]
-
-    def _inner_loads(self) -> set[int]:
-        return set().union(*map(loaded_slots, self.code.inner_values))
 
     def _iteration(
         self,

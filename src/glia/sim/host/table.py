@@ -282,11 +282,21 @@ class TableBuilder:
         code = self.table.code
         for value in instr.attributes().values():
             if isinstance(value, Affine) and any(map(is_register, value.variables)):
-                self.table.guarded.append(instr)
-                code += [Op.UNLESS, 0, number, 0, *ANYTHING, *self._terms(value)]
-                target, end = (len(code) - 8 - 2 * len(value.terms) + i for i in (1, 3))
-                ends.append(end)
+                target = self._unless(instr, number, value, ends)
                 code[target] = len(code)
+
+    def _unless(self, instr: Instr, number: int, test: Affine, ends: list[int]) -> int:
+        """Code that goes elsewhere where an expression is 0; the place of where it goes.
+
+        It leaves the instruction to Python where a register is not set.
+        """
+        code = self.table.code
+        if any(map(is_register, test.variables)):
+            self.table.guarded.append(instr)
+        start = len(code)
+        code += [Op.UNLESS, 0, number, 0, *ANYTHING, *self._terms(test)]
+        ends.append(start + 3)
+        return start + 1
 
     def _number(self, instr: Instr) -> int:
         number = self._numbers.setdefault(id(instr), len(self._numbers))
@@ -304,11 +314,7 @@ class TableBuilder:
                 write(lowered)
             return
         number = self._number(instr)
-        if any(map(is_register, found.condition.variables)):
-            table.guarded.append(instr)
-        code += [Op.UNLESS, 0, number, 0, *ANYTHING, *self._terms(found.condition)]
-        target, end = (len(code) - 8 - 2 * len(found.condition.terms) + i for i in (1, 3))
-        ends.append(end)
+        target = self._unless(instr, number, found.condition, ends)
         write(found.calls[True])
         code += [Op.JUMP, 0]
         ends.append(len(code) - 1)

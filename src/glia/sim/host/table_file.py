@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from glia.isa.kit import Instr
 from glia.isa.operand import Tile
 from glia.machine.ir import Block, Program, While, blocks, walk
 from glia.sim.host.table import Table
@@ -52,9 +51,9 @@ def table_file(file: TableFile, program: Program) -> bytes | None:
     """
     table = file.table
     places = {id(each): place for place, each in enumerate(walk(program.body))}
-    named = {
-        number: places.get(id(table.instructions[number])) for number in _python_numbers(table)
-    }
+    numbers = {id(each): number for number, each in table.instructions.items()}
+    executed = {id(each) for each in (*table.in_python, *table.guarded)}
+    named = {numbers[each]: places.get(each) for each in executed}
     is_named = None not in named.values() and _are_loops_of(table.loops, program)
     if not is_named or not all(isinstance(tile, Tile) for tile in table.tiles):
         return None
@@ -70,9 +69,9 @@ def table_file(file: TableFile, program: Program) -> bytes | None:
         "tiles": [(tile.name, file.bases.get(tile.name, "")) for tile in table.tiles],
         "written": list(file.written),
         "left_out": list(file.left_out),
-        "named": list(named.items()),
-        "in_python": _numbers_of(table.in_python, table),
-        "guarded": _numbers_of(table.guarded, table),
+        "named": sorted(named.items()),
+        "in_python": [numbers[id(each)] for each in table.in_python],
+        "guarded": [numbers[id(each)] for each in table.guarded],
         "loops": len(table.loops),
         "reasons": [(*why, count) for why, count in table.reasons.items()],
     }
@@ -95,15 +94,15 @@ def read_table_file(data: bytes, program: Program, memories: Memories) -> TableF
         lists |= {name: [*map(tuple, _array(found[name]).tolist())] for name in TUPLES}
         program_instructions = [*walk(program.body)] if found["named"] else []
         known = {int(number): program_instructions[place] for number, place in found["named"]}
-        loops = [*_while_loops(program.body)]
-        if found["loops"] not in (0, len(loops)):
+        loops = [*_while_loops(program.body)] if found["loops"] else []
+        if found["loops"] != len(loops):
             return None
         table = Table(
             **lists,
             instructions=known,
             in_python=[known[number] for number in found["in_python"]],
             guarded=[known[number] for number in found["guarded"]],
-            loops=loops if found["loops"] else [],
+            loops=loops,
             reasons=Counter({(str(n), str(why)): int(c) for n, why, c in found["reasons"]}),
             tiles=tiles,
             variables={name: number for number, name in enumerate(found["variables"])},
@@ -118,21 +117,11 @@ def read_table_file(data: bytes, program: Program, memories: Memories) -> TableF
         return None
 
 
-def _python_numbers(table: Table) -> list[int]:
-    """The numbers of the instructions that Python may execute."""
-    executed = {id(each) for each in (*table.in_python, *table.guarded)}
-    return [number for number, each in table.instructions.items() if id(each) in executed]
-
-
-def _numbers_of(instructions: Sequence[Instr], table: Table) -> list[int]:
-    numbers = {id(each): number for number, each in table.instructions.items()}
-    return [numbers[id(each)] for each in instructions]
-
-
 def _are_loops_of(loops: Sequence[While], program: Program) -> bool:
     """Whether these are the loops of the program that registers end, in order."""
-    registers = [each.register for each in _while_loops(program.body)]
-    return not loops or registers == [each.register for each in loops]
+    if not loops:
+        return True
+    return [each.register for each in _while_loops(program.body)] == [e.register for e in loops]
 
 
 def _while_loops(body: Block) -> Iterator[While]:

@@ -144,6 +144,12 @@ def recorded_decisions() -> Iterator[list[ArrayTerm]]:
         _DECISIONS.reset(token)
 
 
+def parts_of(term: ArrayTerm) -> list[ArrayTerm]:
+    """The terms of which an expression is a function."""
+    one = getattr(term, "argument", None)
+    return [*getattr(term, "arguments", ()), *([] if one is None else [one])]
+
+
 class TracedArray(NDArrayOperatorsMixin):
     """Stands for an array in a call of `compute`; records into `term`."""
 

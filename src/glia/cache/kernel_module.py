@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from glia.frontend.hlo_import.hlo_proto import messages
-from glia.frontend.hlo_import.shapes import ELEMENT_TYPES, TUPLE
+from glia.frontend.hlo_import.shapes import ELEMENT_NUMBERS, TUPLE
 from glia.machine.ir import Binding
 
 RECORDED_KERNEL = "glia.recorded_kernel"  # the target of the call; its config is the kernel's text
-_ELEMENT_NUMBERS = {name: number for number, name in ELEMENT_TYPES.items()}
 _NO_ELEMENT = 0  # the element type of a dtype that HLO does not have
 _COMPUTATION = 1  # the number of the only computation
 
@@ -42,5 +41,5 @@ def kernel_module(
 
 
 def _shape(binding: Binding) -> Any:
-    number = _ELEMENT_NUMBERS.get(binding.dtype.name, _NO_ELEMENT)
+    number = ELEMENT_NUMBERS.get(binding.dtype.name, _NO_ELEMENT)
     return messages()["Shape"](element_type=number, dimensions=binding.shape)

@@ -18,10 +18,9 @@ from glia.base.dtype import DType, from_numpy
 from glia.base.loc import UNKNOWN, Loc
 from glia.frontend.hlo_import.hlo_proto import messages
 from glia.frontend.hlo_import.payloads import APART_BYTES, Bytes, with_payloads
-from glia.frontend.hlo_import.shapes import ELEMENT_TYPES, TUPLE
+from glia.frontend.hlo_import.shapes import ELEMENT_NUMBERS, TUPLE
 from glia.graph.ir import TensorType
 
-_ELEMENT_NUMBERS = {name: number for number, name in ELEMENT_TYPES.items()}
 _VARINTS = ("s32", "s64", "u32", "u64")
 _MAY_ALIAS = 1
 
@@ -242,9 +241,7 @@ def located(data: bytes, lines: Mapping[str, Loc]) -> bytes:
 
 
 def _shape(kind: TensorType) -> Any:
-    return messages()["Shape"](
-        element_type=_ELEMENT_NUMBERS[kind.dtype.name], dimensions=kind.shape
-    )
+    return messages()["Shape"](element_type=ELEMENT_NUMBERS[kind.dtype.name], dimensions=kind.shape)
 
 
 def _tuple_shape(kinds: Sequence[TensorType]) -> Any:

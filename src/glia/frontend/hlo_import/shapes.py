@@ -20,6 +20,8 @@ ELEMENT_TYPES: dict[int, str] = {
     26: "s2", 27: "u2", 28: "f8e4m3", 29: "f8e3m4", 32: "f4e2m1fn", 33: "f8e8m0fnu",
 }  # fmt: skip
 
+ELEMENT_NUMBERS = {name: number for number, name in ELEMENT_TYPES.items()}
+
 
 def read_type(shape: Any, instruction: str = "", loc: Loc = UNKNOWN) -> Type:
     """The graph type of a ShapeProto; a token is the empty tuple.

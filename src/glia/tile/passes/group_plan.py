@@ -232,12 +232,10 @@ class GroupPlan:
         for number, nest in enumerate(self.chain.nests):
             rows = self.chain.shared[self.rows][number]
             within = self._extents_in_block(blocks, number)
-            for load in self._operands(nest):
-                own = axes_of(load) - {self.products[nest.name].contract}
+            both = [axes_of(load) for load in self._operands(nest)]
+            for own, other in zip(both, reversed(both), strict=True):
                 if rows not in own:
-                    both = [axes_of(each) for each in self._operands(nest)]
-                    alone = [axis for axis in own if sum(axis in each for each in both) == 1]
-                    found.append(math.prod(within[axis] for axis in alone))
+                    found.append(math.prod(within[axis] for axis in own - other))
         return min(found, default=GOOD_COLUMNS)
 
     def is_too_small(self) -> bool:

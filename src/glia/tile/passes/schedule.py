@@ -232,11 +232,9 @@ class NestScheduler:
         if not choices:
             return None
         (cost, _), chosen = min(choices, key=lambda choice: choice[0])
-        return None if self._is_faster_as_sums(nest, operands, chosen, cost) else chosen
+        return None if self._is_faster_as_sums(nest, operands, cost) else chosen
 
-    def _is_faster_as_sums(
-        self, nest: Nest, operands: tuple[Load, Load], chosen: Schedule, cost: float
-    ) -> bool:
+    def _is_faster_as_sums(self, nest: Nest, operands: tuple[Load, Load], cost: float) -> bool:
         """Whether products of one row or one column take the PE longer than the Vector Engine."""
         left, right = (axes_of(load) for load in operands)
         columns = [math.prod(nest.extents[a] for a in one) for one in (left - right, right - left)]

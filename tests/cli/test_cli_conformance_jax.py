@@ -89,6 +89,13 @@ def test_a_folder_without_the_tests_is_refused(tmp_path: Path) -> None:
     assert "GLIA129" in conformance(tmp_path).output
 
 
+def test_files_are_chosen_by_a_part_of_their_path(clone: Path) -> None:
+    (clone / "tests" / "lax_numpy_test.py").write_text("def test_one():\n    pass\n")
+    settings = JaxSettings(clone, devices=2, limit=1)
+    assert {each.file for each in run_all(settings, "tests/nn_")} == {"nn_test.py"}
+    assert "GLIA133" in conformance(clone, "--only", "lax_test").output
+
+
 def test_missing_packages_are_named(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_jax_tests, "PACKAGES", {"absl_of_no_one": "absl-py"})
     assert "pip install absl-py" in conformance(clone).output

@@ -23,13 +23,17 @@ class NoChecks(CompileError):
 
     Cause: The path is not that of a clone, or no function of a module of openxla/stablehlo holds
         an operation or call `check.expect_*`.
-    Fix: Give the folder that holds `stablehlo/testdata` or `test/integration/nkilib`.
+    Fix: Give the folder that holds `stablehlo/testdata`, `test/integration/nkilib` or, of
+        jax-ml/jax, `tests/lax_test.py`.
     Example: glia conformance stablehlo --repo an_empty_folder
     """
 
     code = "GLIA129"
     message = "{what} holds no program that checks its results"
-    help = "give the clone's own folder: it holds stablehlo/testdata or test/integration/nkilib"
+    help = (
+        "give the clone's own folder: it holds stablehlo/testdata, test/integration/nkilib or, of "
+        "jax-ml/jax, tests/lax_test.py"
+    )
 
 
 class NothingSelected(CompileError):

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from glia.conformance.errors import NoChecks, PackagesMissing
+from glia.conformance.errors import NoChecks, NothingSelected, PackagesMissing
 from glia.conformance.pytest_run import ChildOptions, PytestRun
 from glia.conformance.suite_outcomes import ERROR, SuiteOutcome
 
@@ -35,18 +35,23 @@ class JaxSettings:
 
 
 def run_all(settings: JaxSettings, only: str = "") -> Iterator[SuiteOutcome]:
-    """Outcomes of the tests in FILES whose name holds `only`, file by file.
+    """Outcomes of the tests in FILES whose path holds `only`, file by file.
 
-    Raises NoChecks where there is no such file, and PackagesMissing.
+    Raises NoChecks where there is no such file, NothingSelected where `only` names none, and
+    PackagesMissing.
     """
     missing = [name for module, name in PACKAGES.items() if not importlib.util.find_spec(module)]
     if missing:
         raise PackagesMissing(names=", ".join(missing), install=" ".join(missing))
-    paths = [settings.root / "tests" / f"{name}_test.py" for name in FILES if only in name]
-    files = [path for path in paths if path.is_file()]
+    paths = [Path("tests") / f"{name}_test.py" for name in FILES]
+    files = [path for path in paths if (settings.root / path).is_file()]
     if not files:
         raise NoChecks(what=settings.root)
-    for path in files:
+    chosen = [settings.root / path for path in files if only in path.as_posix()]
+    if not chosen:
+        facts = {"option": "--only", "value": only, "count": len(files), "place": "tests"}
+        raise NothingSelected(**facts)
+    for path in chosen:
         blank = SuiteOutcome(path.name, "", PLATFORM, ERROR)
         with tempfile.TemporaryDirectory() as folder:
             for report in PytestRun(_File(path, settings, Path(folder))).reports():

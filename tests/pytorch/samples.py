@@ -75,6 +75,9 @@ def _in_order(program: HloProgram, outputs: Sequence[np.ndarray]) -> list[Any]:
     return [outputs[r.place] if isinstance(r, Output) else r for r in program.results]
 
 
+REFUSALS = (RuntimeError, ValueError, NotImplementedError, TypeError, IndexError)
+
+
 @dataclass(frozen=True)
 class Sample:
     """Tensors, and a function of them that calls one operator and returns its tensors.
@@ -90,12 +93,15 @@ class Sample:
         """What PyTorch computes; None where it refuses, or the device has no such dtype."""
         try:
             found = self.function(*(each.detach().clone() for each in self.tensors))
-        except (RuntimeError, ValueError, NotImplementedError, TypeError, IndexError):
+        except REFUSALS:
             return None
         return found if all(each.dtype in DTYPES for each in found) else None
 
     def gradient(self) -> Sample | None:
-        """The gradient of the results' weighted sum; None where there is none."""
+        """The gradient of the results' weighted sum; None where there is none.
+
+        PyTorch's operator refuses some samples, and others because of their strides.
+        """
 
         def of_leaves(tensors: Tensors, *leaves: torch.Tensor) -> tuple[torch.Tensor, ...]:
             filled = list(tensors)
@@ -110,9 +116,12 @@ class Sample:
                        torch.ones_like(each) for each in found]  # fmt: skip
             return tuple(pulled(tuple(weights)))
 
-        has_results = self.leaves and of_leaves(
-            self.tensors, *map(self.tensors.__getitem__, self.leaves)
-        )
+        if not self.leaves:
+            return None
+        try:
+            has_results = of_leaves(self.tensors, *map(self.tensors.__getitem__, self.leaves))
+        except REFUSALS:
+            return None
         return Sample(backward, self.tensors) if has_results else None
 
 

@@ -238,4 +238,6 @@ for _name in ("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d"
 _enter_mixing("upsample_bicubic2d", _cubic)
 _enter_mixing("_upsample_bilinear2d_aa", _antialiased(_triangle, 1))
 _enter_mixing("_upsample_bicubic2d_aa", _antialiased(lambda d: _cubic_kernel(d, -0.5), 2))
-_enter_mixing("_upsample_lanczos2d_aa", _antialiased(lambda d: np.sinc(d) * np.sinc(d / 3), 3))
+if hasattr(aten, "_upsample_lanczos2d_aa"):  # PyTorch 2.9, for torch_xla, has none
+    _lanczos = _antialiased(lambda d: np.sinc(d) * np.sinc(d / 3), 3)
+    _enter_mixing("_upsample_lanczos2d_aa", _lanczos)

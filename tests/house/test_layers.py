@@ -29,6 +29,7 @@ LAZY = {
     "runtime/model.py": "native execution and profiling load when a model is first run or profiled",
     "frontend/hlo_import/hlo_proto.py": "protobuf builds its descriptors on the first read",
     "frontend/stablehlo.py": "the framework is an extra",
+    "nki/session/interpreter.py": "LLVM loads in simulations that are long enough for it",
     "ntff/formats.py": "the library that writes Parquet is an extra",
 }
 

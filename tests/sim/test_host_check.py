@@ -26,6 +26,7 @@ from glia.machine.ir import Binding, Loop, Program
 from glia.runtime.errors import ProgramFault, UnknownDevice
 from glia.sim.host.check.checked_run import HostDifference, run_checked
 from glia.sim.host.check.error_bounds import BoundEvaluator
+from glia.sim.host.classes import class_calls
 from glia.sim.host.library import CodeLibrary
 from glia.sim.host.traced import LoadTerm, TracedArray
 from glia.sim.policy import AccessOutOfBounds
@@ -52,11 +53,11 @@ def planted(monkeypatch: pytest.MonkeyPatch) -> Any:
         made = CodeLibrary(ObjectCache(None))
         for module in (
             "check.checked_run", "host_plan", "host_program", "instruction_classes", "support",
-            "table", "threads.pool",
+            "table", "threads.pool", "classes.single_steps",
         ):  # fmt: skip
             path = f"glia.sim.host.{module}.host_library"
             monkeypatch.setattr(path, lambda: made, raising=False)
-        monkeypatch.setattr(table, "_CLASSES", {})
+        monkeypatch.setattr(class_calls, "_CLASSES", {})
         real = functions.FLOATS[name]
 
         def changed(lanes: Any, dtype: str, arguments: Any) -> Any:

@@ -25,7 +25,7 @@ def run_both(
     kernel: Any, *arrays: np.ndarray, target: str = "trn2", **constants: Any
 ) -> list[np.ndarray]:
     """The results of simulating, which are those of the compiled program to the last bit."""
-    simulated = glia.simulate(kernel, target=target)(*arrays, **constants)
+    simulated = glia.simulate(kernel, target=target, device="reference")(*arrays, **constants)
     results = [*simulated] if isinstance(simulated, tuple | list) else [simulated]
     program = trace(kernel.function, *arrays, target=target, **constants)
     model = glia.load(Neff((program,)), device="reference")

@@ -36,7 +36,7 @@ from glia.runtime.errors import (
 )
 from glia.sim.assumptions import not_modelled
 from glia.sim.notifications import Notifications
-from glia.sim.policy import ExecutionFault
+from glia.sim.policy import DEVICE_VARIABLE, ExecutionFault
 from glia.sim.ranks.process_devices import PROCESS_DEVICES, require_one_core
 
 if TYPE_CHECKING:
@@ -54,7 +54,6 @@ Arrays = Mapping[str, np.ndarray]
 Executor = Callable[[Sequence[Program], Arrays, Notifications], Arrays]
 RankExecutor = Callable[[Sequence[Program], Sequence[Arrays], Notifications], Sequence[Arrays]]
 
-VARIABLE = "GLIA_DEVICE"  # in the environment: the device where a call names none
 _PROFILER = "glia.profile.report:profile_programs"
 _RANK_PROFILER = "glia.profile.report:profile_ranks"
 _GROUPS = "glia.profile.group_text:groups_of"
@@ -358,7 +357,7 @@ def load(
     WrongRanks, OneProcessOnly, and NotEnoughCores when the model is split over more cores than a
     chip of its target has.
     """
-    chosen = device or os.environ.get(VARIABLE) or next(iter(DEVICES))
+    chosen = device or os.environ.get(DEVICE_VARIABLE) or next(iter(DEVICES))
     if chosen not in DEVICES:
         raise UnknownDevice(device=chosen, known=", ".join(DEVICES))
     if check and chosen != "host":

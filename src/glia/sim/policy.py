@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from glia.base.errors import CompileError
 from glia.base.loc import UNKNOWN, Loc
 
+DEVICE_VARIABLE = "GLIA_DEVICE"  # in the environment: the device where a call names none
 DEFAULT_MAX_ITERATIONS = 10_000_000
 DEFAULT_MAX_INSTRUCTIONS = 100_000_000  # of a run: some ten minutes
 

@@ -116,9 +116,9 @@ class Executor:
     ) -> None:
         self.program = program
         self.policy = policy or Policy()
-        self._arch = arch or get_target(program.target).arch
-        self.memories = Memories(self._arch, program, self.policy, hbm)
-        self.states = EngineStates(self._arch, self.policy)
+        self.arch = arch or get_target(program.target).arch
+        self.memories = Memories(self.arch, program, self.policy, hbm)
+        self.states = EngineStates(self.arch, self.policy)
         self.limits = RunLimits(self.policy)
         self.indices = {
             "cores": 0,
@@ -357,7 +357,7 @@ class Executor:
                 flat = (pattern.partitions, pattern.free)
                 fetches[name] = self._accumulation.accumulating_mask(pattern, flat)
         for name in instr.takes_capabilities:
-            fetches[name] = _constant_fetch(getattr(self._arch.capabilities, name))
+            fetches[name] = _constant_fetch(getattr(self.arch.capabilities, name))
         return fetches
 
     def _fetches(self, instr: Instr) -> dict[str, Fetch]:
@@ -464,7 +464,7 @@ class Executor:
     def _operand_checks(self, instr: Instr) -> list[Step]:
         if (pattern := oversized(instr)) is not None:
             return [_refusal(pattern)]
-        checks: list[Step] = bank_checks(instr, self.memories, self._arch)
+        checks: list[Step] = bank_checks(instr, self.memories, self.arch)
         if self._initialization is not None:
             for name, _, pattern in instr.operands():
                 if instr.access(name) != "writes" and not instr.may_be_fresh(name):
@@ -497,7 +497,7 @@ class Executor:
 
     def _accumulator_checks(self, instr: Instr) -> list[Step]:
         """Checks that products accumulate onto products only, where the core requires it."""
-        if self._accumulation is None or self._arch.capabilities.has_accumulation_on_any_value:
+        if self._accumulation is None or self.arch.capabilities.has_accumulation_on_any_value:
             return []
         return [
             _accumulator_check(

@@ -96,8 +96,11 @@ class Kernel:
         return f"<kernel {home.name}{grid}, {Path(home.file).name}:{home.line}>"
 
     def interpret(self, launch: Launch, target: Target, unwritten: Unwritten = UNWRITTEN) -> Any:
-        """Interpret a launch with `unwritten` in uninitialised memory; the kernel's results."""
-        return execute(launch, target, self.ranks, unwritten)
+        """Interpret a launch with `unwritten` in uninitialised memory; the kernel's results.
+
+        They are those of the reference executor to the last bit.
+        """
+        return execute(launch, target, self.ranks, unwritten, by_meaning=True)
 
     def compile(self, *args: Any, as_written: bool = False, **kwargs: Any) -> Neff:
         """The program of the kernel for arguments of these shapes, dtypes and values.

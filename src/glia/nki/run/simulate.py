@@ -31,21 +31,27 @@ from glia.nki.session.interpreter import UNWRITTEN, Interpreter, Unwritten
 from glia.nki.session.session import running
 from glia.nki.source.subset import check_language
 from glia.nki.tensors.nki_tensor import NkiTensor
+from glia.runtime.errors import UnknownDevice
 from glia.sim.run import one_blas_thread, run
 
+DEVICES = ("host", "reference")
 WIDE = "NKI_PRECISE_FP"  # 0 holds low-precision tensors in float32
 
 
 class SimulatedKernel:
     """A kernel simulated on arrays; `[2]` runs it on the two cores of a logical core."""
 
-    def __init__(self, kernel: Callable[..., Any], target: str | None, ranks: int) -> None:
+    def __init__(
+        self, kernel: Callable[..., Any], target: str | None, ranks: int, device: str
+    ) -> None:
         self._kernel = kernel
         self._target = target
         self._ranks = ranks
+        self._device = device
 
     def __getitem__(self, grid: Any) -> SimulatedKernel:
-        return SimulatedKernel(self._kernel, self._target, ranks_of(self._kernel, grid))
+        ranks = ranks_of(self._kernel, grid)
+        return SimulatedKernel(self._kernel, self._target, ranks, self._device)
 
     @outside_torch_compile
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -54,20 +60,28 @@ class SimulatedKernel:
         NumPy and PyTorch arrays that the kernel writes are changed in place.
         """
         launch = bind(self._kernel, args, kwargs)
-        return execute(launch, platform_target(self._target), self._ranks)
+        target, by_meaning = platform_target(self._target), self._device == "reference"
+        return execute(launch, target, self._ranks, by_meaning=by_meaning)
 
 
-def simulate(kernel: Any, *, target: str | None = None) -> Callable[..., Any]:
+def simulate(kernel: Any, *, target: str | None = None, device: str = "host") -> Callable[..., Any]:
     """A function that takes the kernel's arguments, with arrays for its tensors.
 
     `kernel` is a function, decorated with nki.jit or not, or launched on a grid as `kernel[2]`. The
     device is `target`, else the environment's, else trn3. Uninitialised memory holds NaN, or 4
     for dtypes without NaN. A machine program takes its inputs in order.
+
+    Kernels that do much work go on as machine code of the host, instruction by instruction as
+    before: functions and sums may then differ in the last places from those of NumPy, which
+    executes all instructions with `device="reference"`, or GLIA_DEVICE=reference in the
+    environment. UnknownDevice for another device.
     """
+    if device not in DEVICES:
+        raise UnknownDevice(device=device, known=", ".join(DEVICES))
     if isinstance(kernel, Program):
         return _run_program(kernel)
     function = getattr(kernel, "function", kernel)
-    return SimulatedKernel(function, target, getattr(kernel, "ranks", 0))
+    return SimulatedKernel(function, target, getattr(kernel, "ranks", 0), device)
 
 
 def _run_program(program: Program) -> Callable[..., Any]:
@@ -80,8 +94,18 @@ def _run_program(program: Program) -> Callable[..., Any]:
     return simulated
 
 
-def execute(launch: Launch, target: Target, ranks: int, unwritten: Unwritten = UNWRITTEN) -> Any:
-    """Run a launch eagerly, with one interpreter for each core; fresh memory holds `unwritten`."""
+def execute(
+    launch: Launch,
+    target: Target,
+    ranks: int,
+    unwritten: Unwritten = UNWRITTEN,
+    *,
+    by_meaning: bool = False,
+) -> Any:
+    """Run a launch eagerly, with one interpreter for each core; fresh memory holds `unwritten`.
+
+    `by_meaning` is as of `Interpreter`.
+    """
     check_cores(launch, target, ranks)
     check_language(launch.kernel, launch.bound)
     cores = Cores(max(1, ranks))
@@ -89,7 +113,13 @@ def execute(launch: Launch, target: Target, ranks: int, unwritten: Unwritten = U
     held = {name: writable(array, widens_floats) for name, array in launch.arrays.items()}
     sessions = [
         Interpreter(
-            target, rank, ranks, cores=cores, widens_floats=widens_floats, unwritten=unwritten
+            target,
+            rank,
+            ranks,
+            cores=cores,
+            widens_floats=widens_floats,
+            unwritten=unwritten,
+            by_meaning=by_meaning,
         )
         for rank in range(cores.count)
     ]

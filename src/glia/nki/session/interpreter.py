@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -32,9 +33,13 @@ from glia.nki.session.program_checks import (
 from glia.nki.session.psum_accumulation import AccumulationState
 from glia.nki.session.session import Session, WriteEffects
 from glia.sim.memory import Memories, Region, storage_dtype, viewer
-from glia.sim.policy import AccessOutOfBounds, MalformedProgram
+from glia.sim.policy import DEVICE_VARIABLE, AccessOutOfBounds, MalformedProgram
 from glia.sim.run import Executor
 
+if TYPE_CHECKING:
+    from glia.sim.host.classes.single_steps import SingleSteps
+
+WORK_BY_MEANING = 1 << 23  # elements of operands, before machine code is asked for: some 20 ms
 Unwritten = tuple[float, int]
 UNWRITTEN: Unwritten = float("nan"), 4  # the documented simulator's fill of fresh tensors
 
@@ -75,7 +80,12 @@ class Interpreter(Session):
         cores: Cores | None = None,
         widens_floats: bool = False,
         unwritten: Unwritten = UNWRITTEN,
+        by_meaning: bool = False,
     ) -> None:
+        """`by_meaning`: never as machine code, of which results may differ in the last places.
+
+        So does GLIA_DEVICE=reference in the environment.
+        """
         super().__init__(target, rank, ranks)
         self._unwritten = unwritten
         self.widens_floats = widens_floats
@@ -85,6 +95,10 @@ class Interpreter(Session):
         self._loops: list[LoopTrace] = []  # running device loops, innermost last
         self.written: set[str] = set()  # HBM tiles that an instruction wrote
         self._cores = cores or Cores(1)
+        is_reference = os.environ.get(DEVICE_VARIABLE) == "reference"
+        self._may_be_native = not (by_meaning or is_reference)
+        self._work = 0  # elements of operands so far
+        self._native: SingleSteps | None = None
         program = Program("kernel", target.name, {}, (), (), {}, ())
         self._executor = Executor(program, arch=target.arch)
         self._executor.memories = _TileMemories(target.arch, program)
@@ -172,7 +186,7 @@ class Interpreter(Session):
         try:
             is_shared = self._cores.count > 1
             before = self._contested_elements(instruction) if is_shared else {}
-            self._executor.step(instruction, self.environment)
+            self._step(instruction)
         except (AccessOutOfBounds, MalformedProgram) as fault:
             raise self._user_error(instruction, fault) from fault
         for pattern in () if effects == () else instruction.written_patterns():
@@ -185,6 +199,19 @@ class Interpreter(Session):
         if self._cores.count > 1:
             self._record_accesses(instruction, before)
             self._cores.yield_control()
+
+    def _step(self, instruction: Instr) -> None:
+        """As machine code in a run long enough for that, else by the meaning."""
+        if self._native is None and self._may_be_native:
+            self._work += sum(pattern.elements for pattern in instruction.patterns())
+            if self._work >= WORK_BY_MEANING:
+                # LLVM is imported by the runs that use it
+                from glia.sim.host.classes.single_steps import native_steps
+
+                self._native = native_steps(self._executor)
+                self._may_be_native = self._native is not None
+        if self._native is None or not self._native.execute(instruction, self.environment):
+            self._executor.step(instruction, self.environment)
 
     def _contested_elements(self, instruction: Instr) -> dict[int, np.ndarray]:
         """By operand, what is in shared elements to write that another core accessed lately."""

@@ -17,8 +17,9 @@ from glia.isa.kit import Instr, is_register, register_variable
 from glia.isa.operand import Memory, Pattern, Tile, reach
 from glia.machine.ir import Block, Branch, Loop, Program, Statement, While, walk
 from glia.sim.host.classes.calls import HostCall, Lowered, OperandPlace, RowsCall
+from glia.sim.host.classes.class_calls import class_calls
 from glia.sim.host.classes.class_keys import Choices, Operands, class_key, has_variables
-from glia.sim.host.instruction_classes import lower, lower_rows, refusal
+from glia.sim.host.instruction_classes import lower_rows
 from glia.sim.host.library import Code, host_library
 from glia.sim.host.overlap import must_stage, tile_span
 from glia.sim.host.rewriting.unread_results import ALL_READ, LARGE_BYTES, UnreadResults
@@ -88,7 +89,6 @@ class Table:
     in_python: list[Instr] = field(default_factory=list)
 
 
-_CLASSES: dict[tuple[Any, ...], Lowered | str] = {}
 _ROWS: dict[tuple[Any, ...], RowsCall | None] = {}  # of classes
 
 
@@ -155,7 +155,7 @@ class TableBuilder:
         for sums in conditions:
             is_staged = must_stage(instr, self.executor.memories, self.program)
             choices = Choices(sums, self._unread_results(instr), self._unread.large_operands(instr))
-            made = _class_calls(instr, self.arch, operands, choices, is_staged)
+            made = class_calls(instr, self.arch, operands, choices, is_staged)
             if isinstance(made, str):
                 return made
             calls[sums] = made
@@ -591,22 +591,6 @@ class TableBuilder:
         for _, _, pattern in instr.operands():
             for _, limits, each in pattern_parts(pattern, self._region(pattern.tile)):
                 yield limits, each
-
-
-def _class_calls(
-    instr: Instr, arch: Arch, operands: Operands, choices: Choices, is_staged: bool
-) -> Lowered | str:
-    """The calls of the instruction's class, or why there are none; each class is traced once."""
-    key = (class_key(instr, operands), arch.name, choices, is_staged)
-    if key not in _CLASSES:
-        try:
-            found: Lowered | str = lower(instr, arch, operands, choices, is_staged)
-            if isinstance(found, Lowered) and (why := refusal(found)):
-                found = why
-        except (NotTraceable, NotLowered) as problem:
-            found = str(problem)
-        _CLASSES[key] = found
-    return _CLASSES[key]
 
 
 def _rows_call(

@@ -108,7 +108,7 @@ class Kernel:
 
     def interpret(self, launch: Launch, target: Target, unwritten: Unwritten = UNWRITTEN) -> Any:
         """The kernel's result, simulated step by step; unwritten memory holds `unwritten`."""
-        return simulate_launch(self, launch, target, unwritten)
+        return simulate_launch(self, launch, target, unwritten, by_meaning=True)
 
     @property
     def identity(self) -> tuple[Any, ...]:
@@ -221,9 +221,19 @@ def simulate_call(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any])
     return simulate_launch(kernel, bind(kernel.function, args, kwargs), kernel.target(), UNWRITTEN)
 
 
-def simulate_launch(kernel: Kernel, launch: Launch, target: Target, unwritten: Unwritten) -> Any:
-    """Run a launch instruction by instruction; unwritten memory holds `unwritten`."""
-    session = Interpreter(target, widens_floats=True, unwritten=unwritten)
+def simulate_launch(
+    kernel: Kernel,
+    launch: Launch,
+    target: Target,
+    unwritten: Unwritten,
+    *,
+    by_meaning: bool = False,
+) -> Any:
+    """Run a launch instruction by instruction; unwritten memory holds `unwritten`.
+
+    `by_meaning` is as of `Interpreter`.
+    """
+    session = Interpreter(target, widens_floats=True, unwritten=unwritten, by_meaning=by_meaning)
     held = {name: writable(array, widens_floats=True) for name, array in launch.arrays.items()}
     frame = Frame(session, kernel.grid)
     try:

@@ -49,8 +49,7 @@ def run_all(settings: JaxSettings, only: str = "") -> Iterator[SuiteOutcome]:
         raise NoChecks(what=settings.root)
     chosen = [settings.root / path for path in files if only in path.as_posix()]
     if not chosen:
-        facts = {"option": "--only", "value": only, "count": len(files), "place": "tests"}
-        raise NothingSelected(**facts)
+        raise NothingSelected(option="--only", value=only, count=len(files), place="tests")
     for path in chosen:
         blank = SuiteOutcome(path.name, "", PLATFORM, ERROR)
         with tempfile.TemporaryDirectory() as folder:

@@ -378,10 +378,16 @@ PIPELINE: tuple[Pass, ...] = (
         after={"split_batches": "what few rows are left are those of all nests"},
     ),
     Pass(
+        "merge_blocks",
+        f"{_TILE}merge_blocks:merge_blocks",
+        makes="tile",
+        after={"merge_few_rows": "rows of several axes may be enough"},
+    ),
+    Pass(
         "fill_partitions",
         f"{_TILE}fill_partitions:fill_partitions",
         makes="tile",
-        after={"merge_few_rows": "rows of several axes may be enough"},
+        after={"merge_blocks": "the members of blocks may be enough, or what is left of a sum"},
     ),
     Pass(
         "put_channels_first",

@@ -12,6 +12,7 @@ from glia.base.dtype import DType
 from glia.tile.ir import (
     Accumulator,
     Apply,
+    Axis,
     Branch,
     Call,
     Dynamic,
@@ -61,6 +62,16 @@ def substitute_axes(nest: Nest, values: Mapping[str, Affine], names: Mapping[str
         target=target,
         reduction=reduction,
     )
+
+
+def merge_axes(nest: Nest, pair: tuple[str, str]) -> Nest:
+    """The nest with one axis, named as the outer one, for both."""
+    outer, inner = pair
+    rows = nest.extents[outer] * nest.extents[inner]
+    nest = substitute_axes(nest, {outer: ZERO, inner: Affine.of(outer)}, {})
+    kept = (axis for axis in nest.axes if axis.name != inner)
+    axes = tuple(Axis(outer, rows) if axis.name == outer else axis for axis in kept)
+    return replace(nest, axes=axes)
 
 
 def substitute(expression: Expr, values: Mapping[str, Affine]) -> Expr:

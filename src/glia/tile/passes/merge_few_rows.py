@@ -11,11 +11,10 @@ import itertools
 import math
 from dataclasses import dataclass, field, replace
 
-from glia.base.affine import ZERO, Affine
+from glia.base.affine import Affine
 from glia.options import CompileOptions
 from glia.tile.contraction import PARTITIONS, contraction_operands
 from glia.tile.ir import (
-    Axis,
     Expr,
     Index,
     Load,
@@ -25,7 +24,7 @@ from glia.tile.ir import (
     control_buffers,
     ordered_axes,
 )
-from glia.tile.nest_rewriting import map_leaves, map_nests, substitute_axes
+from glia.tile.nest_rewriting import map_leaves, map_nests, merge_axes
 
 Pair = tuple[str, str]  # an axis, and the one inside of it
 
@@ -203,7 +202,7 @@ def _apply(program: Program, merge: _Merge) -> Program:
             finish=nest.finish and map_leaves(nest.finish, leaf),
             target=replace(nest.target, index=joined(nest.target)),
         )
-        return _merge_axes(nest, merge.axes[nest.name]) if nest.name in merge.axes else nest
+        return merge_axes(nest, merge.axes[nest.name]) if nest.name in merge.axes else nest
 
     buffers = dict(program.buffers)
     for name, first in merge.dims.items():
@@ -212,13 +211,3 @@ def _apply(program: Program, merge: _Merge) -> Program:
         merged = (*shape[:first], rows, *shape[first + 2 :])
         buffers[name] = replace(buffers[name], shape=merged)
     return replace(map_nests(program, change), buffers=buffers)
-
-
-def _merge_axes(nest: Nest, pair: Pair) -> Nest:
-    """The nest with one axis, named as the outer one, for both."""
-    outer, inner = pair
-    rows = nest.extents[outer] * nest.extents[inner]
-    nest = substitute_axes(nest, {outer: ZERO, inner: Affine.of(outer)}, {})
-    kept = (axis for axis in nest.axes if axis.name != inner)
-    axes = tuple(Axis(outer, rows) if axis.name == outer else axis for axis in kept)
-    return replace(nest, axes=axes)

@@ -191,7 +191,9 @@ def unknown_call() -> Any:
 
 
 def persistent_cache() -> Any:
-    """Files of JAX's cache on disk after a compilation."""
+    """Files of JAX's cache on disk: one compilation, the same again, with other flags."""
+    from unittest import mock
+
     import jax
     from jax.experimental.compilation_cache import compilation_cache
 
@@ -204,9 +206,13 @@ def persistent_cache() -> Any:
         jax.clear_caches()
         second = jax.jit(lambda x: x * 5 - 1)(_x())
         after = len(list(Path(directory).iterdir()))
+        jax.clear_caches()
+        with mock.patch.dict(os.environ, {"NEURON_CC_FLAGS": "--auto-cast all"}):
+            jax.jit(lambda x: x * 5 - 1)(_x())
+        others = len(list(Path(directory).iterdir()))
         jax.config.update("jax_compilation_cache_dir", None)
         compilation_cache.reset_cache()
-        return files, after, bool((first == second).all())
+        return files, after, others, bool((first == second).all())
 
 
 def compile_cache() -> Any:
@@ -344,6 +350,57 @@ def exchanges() -> Any:
                      np.asarray(jax.grad(lambda w, x: by_tensor_parallel(x, w).sum())(w, x))),
     }  # fmt: skip
     return {name: float(np.abs(np.asarray(a) - b).max()) for name, (a, b) in pairs.items()}
+
+
+def reductions() -> Any:
+    """Reductions along divided dimensions that differ from those of the whole arrays."""
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+    from jax import lax
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+    random = np.random.default_rng(2)
+    x = random.standard_normal((8, 4)).astype(np.float32)
+    rows = np.array([1, 3, 3, 0, 7, 6, 2, 2], np.int32)
+    mesh = Mesh(np.array(jax.devices()).reshape(2, 2), ("a", "b"))
+
+    def greatest_with_place(x: Any) -> Any:
+        places = jnp.broadcast_to(jnp.arange(8.0)[:, None], x.shape)
+
+        def greater(one: Any, other: Any) -> Any:
+            return jnp.maximum(one[0], other[0]), jnp.where(one[0] >= other[0], one[1], other[1])
+
+        return lax.reduce((x, places), (np.float32(-9), np.float32(0)), greater, (0,))
+
+    functions = {
+        "max": lambda x, i: x.max(0),
+        "min of all": lambda x, i: (x.min(), x.min(1), (2 * x).max((0, 1))),
+        "prod": lambda x, i: x.prod(0),
+        "argmax": lambda x, i: jnp.argmax(x, 0),
+        "bits": lambda x, i: (lax.reduce_or(i, (0,)), lax.reduce_xor(i, (0,))),
+        "logaddexp": lambda x, i: jnp.logaddexp.reduce(x, 0),
+        "softmax": lambda x, i: jax.nn.softmax(100 * x, 0),
+        "gradient": lambda x, i: jax.grad(lambda x: (x.max(0) ** 2).sum())(x),
+        "pairs": lambda x, i: greatest_with_place(x),
+        "sums": lambda x, i: (x.sum(0), x.var(0), (x > 0).any(0), (x > -1).all()),
+        "in a loop": lambda x, i: lax.fori_loop(0, 3, lambda _, y: y / 2 + y.max(0), x),
+        "scatters": lambda x, i: (jax.ops.segment_max(x, i, 8), jnp.ones((8, 4)).at[i].mul(x)),
+        "quantized": lambda x, i: jnp.round(x / jnp.abs(x).max(0) * 127).astype(jnp.int8),
+    }
+    wrong = []
+    for name, function in functions.items():
+        wanted = jax.tree.leaves(jax.jit(function, device=jax.devices("cpu")[0])(x, rows))
+        for spec in (("a",), ("a", "b"), (("a", "b"),), (None, "b")):
+            by = (
+                NamedSharding(mesh, PartitionSpec(*spec)),
+                NamedSharding(mesh, PartitionSpec(*spec[:1])),
+            )
+            found = jax.tree.leaves(jax.jit(function)(*map(jax.device_put, (x, rows), by)))
+            pairs = zip(map(np.asarray, found), map(np.asarray, wanted), strict=True)
+            if not all(np.allclose(a, b, rtol=1e-4, atol=1e-5) for a, b in pairs):
+                wrong.append(f"{name} {spec}")
+    return wrong
 
 
 def decompositions() -> Any:

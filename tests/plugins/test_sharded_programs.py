@@ -46,6 +46,13 @@ SUMMED = f"""func.func public @main(%x: tensor<8x6xf32> {ROWS}) -> tensor<6xf32>
     : (tensor<8x6xf32>, tensor<f32>) -> tensor<6xf32>
   return %0 : tensor<6xf32>
 }}"""
+GREATEST = f"""func.func public @main(%x: tensor<8x6xf32> {ROWS}) -> tensor<6xf32> {{
+  %low = stablehlo.constant dense<0xFF800000> : tensor<f32>
+  %0 = stablehlo.reduce(%x init: %low) applies stablehlo.maximum across dimensions = [0]
+    : (tensor<8x6xf32>, tensor<f32>) -> tensor<6xf32>
+  return %0 : tensor<6xf32>
+}}"""
+UNEVEN = GREATEST.replace("8x6", "6x6")
 SLICED = f"""func.func public @main(%x: tensor<8x6xf32> {ROWS}) -> tensor<3x6xf32> {{
   %0 = stablehlo.slice %x [2:5, 0:6] : (tensor<8x6xf32>) -> tensor<3x6xf32>
   return %0 : tensor<3x6xf32>
@@ -120,6 +127,19 @@ def test_a_sum_across_devices_is_an_all_reduce() -> None:
     assert _shapes(divided) == ([[2, 6]], [6])
     assert _opcodes(divided)["all-reduce"] == 1
     assert compile_program(_artifact(SUMMED), "mlir", _options()).program.neff.ranks == 4
+
+
+def test_other_reductions_gather_what_each_device_has() -> None:
+    """Not the tensor, and nothing is added up."""
+    divided = _divided(GREATEST)
+    opcodes = _opcodes(divided)
+    assert (opcodes["all-gather"], opcodes["all-reduce"], opcodes["reduce"]) == (1, 0, 2)
+    assert _shapes(divided) == ([[2, 6]], [6])
+
+
+def test_uneven_parts_are_left_to_xla() -> None:
+    opcodes = _opcodes(_divided(UNEVEN))
+    assert (opcodes["all-gather"], opcodes["all-reduce"]) == (0, 1)
 
 
 def test_what_shardy_refuses_goes_to_xla(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,6 +25,7 @@ _LOCALIZATION = (
 _SHARDING = "sdy.sharding"
 _DIMENSIONS = re.compile(r"<@?[^,<>]*(?:<[^>]*>)?, \[((?:\{[^}]*\}(?:p\d+)?(?:, )?)*)\]")
 _AXES = re.compile(r"\{([^}]*)\}")
+_SCATTER_DIMENSIONS = "scatter_dimension_numbers"
 _DEEPEST_CALLS = 64
 _ARTIFACT, _HEAD_BYTES = b"StableHLO_v", 32  # what the head of a portable artifact holds
 _BYTECODE = b"ML\xefR"
@@ -177,6 +178,7 @@ def _divide(ir: Any, module: Any) -> Divisions | None:
         declared = [_unreduced_axes(ir, each) for each in _parameters(module)]
         passes.parse(_PROPAGATION).run(module.operation)
         _refuse_positions(ir, module)
+        _reduce_in_two_steps(ir, module)
         _make_parts(ir, module, declared)
         divisions = _boundary(ir, module)
         passes.parse(_LOCALIZATION).run(module.operation)
@@ -198,6 +200,185 @@ def _refuse_positions(ir: Any, module: Any) -> None:
         found = positions(ir, op) & _divided_dimensions(op.operands[0])
         if found:
             raise ValueError(f"{op.name} along dimension {min(found)}, which is divided")
+
+
+def _reduce_in_two_steps(ir: Any, module: Any) -> None:
+    """Have each device reduce its part, then all of them what all parts come to.
+
+    jaxlib's last pass adds what devices have, whatever the reduction: a maximum would become a sum
+    of maxima. A sum of one tensor is left to it. Raises ValueError for other operations that
+    combine elements along a divided dimension, and for uneven parts.
+    """
+    for op in _operations(_main(module)):
+        if op.name == "stablehlo.scatter" and not _is_sum(op) and _scattered(ir, op):
+            raise ValueError(f"{op.name} of divided updates that are not summed")
+        if op.name != "stablehlo.reduce" or _is_sum(op):
+            continue
+        sharding = _sharding_inside(ir, op.operands[0])
+        reduced = _integers(op, "dimensions")
+        parts = {d: n for d, n in _part_counts(ir, module, sharding).items() if d in reduced}
+        if parts:
+            _split_reduction(ir, op, sharding, parts)
+
+
+def _split_reduction(ir: Any, op: Any, sharding: Any, parts: dict[int, int]) -> None:
+    """Reduce along what is left of dimensions in so many parts; the parts after a reshard."""
+    sdy = importlib.import_module("jaxlib.mlir.dialects.sdy")
+    count = len(op.results)
+    whole = sdy.DimensionShardingAttr.get([], is_closed=True)
+    reduced = _integers(op, "dimensions")
+    shape = ir.RankedTensorType(op.operands[0].type).shape
+    # Of the operand with its parts apart: extents, how they are divided, places of what is reduced
+    extents, divided, inner, among = list[int](), list[Any](), list[int](), list[int]()
+    for d, (extent, by) in enumerate(zip(shape, sharding.dimension_shardings, strict=True)):
+        if extent % parts.get(d, 1):
+            raise ValueError(f"{op.name} along dimension {d} of {extent} in {parts[d]} parts")
+        if d in parts:
+            among.append(len(extents) - len(inner))
+            extents.append(parts[d])
+            divided.append(by)
+        if d in reduced:
+            inner.append(len(extents))
+        extents.append(extent // parts.get(d, 1))
+        divided.append(whole if d in parts else by)
+
+    def sharded(dimensions: list[Any]) -> Any:
+        return sdy.TensorShardingAttr.get(
+            sharding.mesh_or_ref, dimensions, sharding.replicated_axes, sharding.unreduced_axes
+        )
+
+    left = [i for i in range(len(extents)) if i not in inner]
+    kept = [whole if place in among else divided[i] for place, i in enumerate(left)]
+    with ir.InsertionPoint(op), op.location:
+        apart = [
+            _made(ir, "stablehlo.reshape", [x], [extents], [sharded(divided)])[0]
+            for x in op.operands[:count]
+        ]
+        starts = list(op.operands[count:])
+        shapes = [[extents[i] for i in left] for _ in apart]
+        own = sharded([divided[i] for i in left])
+        partial = _made(
+            ir, op.name, [*apart, *starts], shapes, [own] * count,
+            {"dimensions": ir.DenseI64ArrayAttr.get(inner)}, op.operation.clone(),
+        )  # fmt: skip
+        known = [
+            ir.Operation.create("sdy.reshard", [x.type], [x], {"sharding": sharded(kept)}).result
+            for x in partial
+        ]
+        shapes = [ir.RankedTensorType(x.type).shape for x in op.results]
+        shardings = list[Any]()  # a result that is whole on every device says nothing
+        if _SHARDING in op.attributes:
+            shardings += sdy.TensorShardingPerValueAttr(op.attributes[_SHARDING]).shardings
+        results = _made(
+            ir, op.name, [*known, *starts], shapes, shardings,
+            {"dimensions": ir.DenseI64ArrayAttr.get(among)}, op.operation.clone(),
+        )  # fmt: skip
+    for old, new in zip(op.results, results, strict=True):
+        old.replace_all_uses_with(new)
+    op.erase()
+
+
+def _made(
+    ir: Any,
+    name: str,
+    operands: list[Any],
+    shapes: list[list[int]],
+    shardings: list[Any],
+    attributes: dict[str, Any] | None = None,
+    region_of: Any = None,
+) -> list[Any]:
+    """Results, of the operands' element types, of a new operation with another one's region."""
+    sdy = importlib.import_module("jaxlib.mlir.dialects.sdy")
+    types = [
+        ir.RankedTensorType.get(shape, ir.RankedTensorType(x.type).element_type)
+        for shape, x in zip(shapes, operands, strict=False)
+    ]
+    given = dict(attributes or {})
+    if shardings:
+        given[_SHARDING] = sdy.TensorShardingPerValueAttr.get(shardings)
+    new = ir.Operation.create(name, types, operands, given, regions=1 if region_of else 0)
+    if region_of is not None:
+        region_of.regions[0].blocks[0].append_to(new.regions[0])
+        region_of.erase()
+    return list(new.results)
+
+
+def _is_sum(op: Any) -> bool:
+    """Whether an operation's region adds each of its values to that which it combines with it."""
+    block = op.regions[0].blocks[0]
+    *inside, last = [each.operation for each in block.operations]
+    values = list(block.arguments)
+    count = len(values) // 2
+    made = [value.owner for value in last.operands]
+    return len(inside) == count and all(
+        getattr(each, "name", "") == "stablehlo.add" and {*each.operands} == {one, other}
+        for each, one, other in zip(made, values[:count], values[count:], strict=True)
+    )
+
+
+def _scattered(ir: Any, op: Any) -> set[int]:
+    """The divided dimensions of a scatter's updates that are not those of windows."""
+    found = re.search(
+        r"update_window_dims = \[([\d, ]*)\]", str(op.attributes[_SCATTER_DIMENSIONS])
+    )
+    windows = {int(each) for each in found[1].split(",") if each.strip()} if found else set()
+    updates = op.operands[len(op.results) + 1]
+    return _divided_inside(ir, updates) - windows
+
+
+def _divided_inside(ir: Any, value: Any) -> set[int]:
+    """The dimensions along which a value is divided, in a loop's body too."""
+    sharding = _sharding_inside(ir, value)
+    if sharding is None:
+        return set()
+    sdy = importlib.import_module("jaxlib.mlir.dialects.sdy")
+    dimensions = map(sdy.DimensionShardingAttr, sharding.dimension_shardings)
+    return {d for d, each in enumerate(dimensions) if len(each.axes)}
+
+
+def _part_counts(ir: Any, module: Any, sharding: Any) -> dict[int, int]:
+    """How many parts each divided dimension has."""
+    if sharding is None:
+        return {}
+    sdy = importlib.import_module("jaxlib.mlir.dialects.sdy")
+    axes = map(sdy.MeshAxisAttr, _mesh_of(ir, _meshes(module), sharding).axes)
+    sizes = {axis.name: axis.size for axis in axes}
+
+    counts = []
+    for each in map(sdy.DimensionShardingAttr, sharding.dimension_shardings):
+        counts.append(1)
+        for axis in map(sdy.AxisRefAttr, each.axes):
+            part = axis.sub_axis_info
+            counts[-1] *= sdy.SubAxisInfoAttr(part).size if part else sizes[axis.name]
+    return {d: count for d, count in enumerate(counts) if count > 1}
+
+
+def _sharding_inside(ir: Any, value: Any) -> Any:
+    """How a value is divided, that of a loop's body too; None where nothing says it."""
+    if not isinstance(value, ir.BlockArgument):
+        return _sharding_of(ir, value)
+    around, place = value.owner.owner.operation, value.arg_number
+    if around.name == "func.func":
+        return _sharding_of(ir, value)
+    if around.name == "stablehlo.while":
+        return _sharding_of(ir, around.results[place])
+    sdy = importlib.import_module("jaxlib.mlir.dialects.sdy")
+    if around.name != "sdy.manual_computation":
+        return None
+    listed = sdy.TensorShardingPerValueAttr(around.attributes["in_shardings"]).shardings
+    given = sdy.TensorShardingAttr(listed[place])
+    manual = {
+        ir.StringAttr(each).value for each in sdy.ManualAxesAttr(around.attributes["manual_axes"])
+    }
+    dimensions = [
+        sdy.DimensionShardingAttr.get(
+            [axis for axis in each.axes if sdy.AxisRefAttr(axis).name not in manual], each.is_closed
+        )
+        for each in map(sdy.DimensionShardingAttr, given.dimension_shardings)
+    ]
+    return sdy.TensorShardingAttr.get(
+        given.mesh_or_ref, dimensions, given.replicated_axes, given.unreduced_axes
+    )
 
 
 def _make_parts(ir: Any, module: Any, declared: list[set[str]]) -> None:

@@ -7,6 +7,8 @@ import json
 from typing import Any
 
 from glia import __version__
+from glia.cache.key import compiler_version, flags_of
+from glia.cc_flags import resolve_options
 from glia.plugins.pjrt.api_table import getter, implements, machine_getter, put
 from glia.plugins.pjrt.c_memory import (
     c_bytes,
@@ -95,8 +97,18 @@ class Client:
         self.device_handles = handles(self.devices)
         self.memory_handles = handles([_Handle(each.memory) for each in self.devices])
         self.descriptions = handles([_Handle(each.description) for each in self.devices])
-        facts = {"target": cores.target.name, "cores": cores.count, "glia": __version__}
-        self.topology = json.dumps(facts, sort_keys=True).encode()
+
+    @property
+    def topology(self) -> bytes:
+        """What decides, beside a program and its options, what it is compiled to.
+
+        Frameworks find compiled programs on disk by it.
+        """
+        options, _ = resolve_options("glia.compile", {"target": self.cores.target.name})
+        facts = {
+            "cores": self.cores.count, "compiler": compiler_version(), "flags": flags_of(options),
+        }  # fmt: skip
+        return json.dumps(facts, sort_keys=True).encode()
 
 
 def give_bytes(call: Any, content: bytes, owner: str) -> None:

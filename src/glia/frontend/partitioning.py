@@ -251,13 +251,13 @@ def _split_reduction(ir: Any, op: Any, sharding: Any, parts: dict[int, int]) -> 
     kept = [whole if place in among else divided[i] for place, i in enumerate(left)]
     with ir.InsertionPoint(op), op.location:
         apart = [
-            _made(ir, "stablehlo.reshape", [x], [extents], [sharded(divided)])[0]
+            _create_operation(ir, "stablehlo.reshape", [x], [extents], [sharded(divided)])[0]
             for x in op.operands[:count]
         ]
         starts = list(op.operands[count:])
         shapes = [[extents[i] for i in left] for _ in apart]
         own = sharded([divided[i] for i in left])
-        partial = _made(
+        partial = _create_operation(
             ir, op.name, [*apart, *starts], shapes, [own] * count,
             {"dimensions": ir.DenseI64ArrayAttr.get(inner)}, op.operation.clone(),
         )  # fmt: skip
@@ -269,7 +269,7 @@ def _split_reduction(ir: Any, op: Any, sharding: Any, parts: dict[int, int]) -> 
         shardings = list[Any]()  # a result that is whole on every device says nothing
         if _SHARDING in op.attributes:
             shardings += sdy.TensorShardingPerValueAttr(op.attributes[_SHARDING]).shardings
-        results = _made(
+        results = _create_operation(
             ir, op.name, [*known, *starts], shapes, shardings,
             {"dimensions": ir.DenseI64ArrayAttr.get(among)}, op.operation.clone(),
         )  # fmt: skip
@@ -278,7 +278,7 @@ def _split_reduction(ir: Any, op: Any, sharding: Any, parts: dict[int, int]) -> 
     op.erase()
 
 
-def _made(
+def _create_operation(
     ir: Any,
     name: str,
     operands: list[Any],

@@ -437,10 +437,10 @@ def factors() -> Any:
 
 
 def kernels() -> Any:
-    """Largest differences of a kernel under jit, vmap, grad, shard_map and pmap."""
+    """Largest differences of a kernel under jit, vmap, grad, scan, shard_map and pmap."""
     import jax
     import numpy as np
-    from jax.sharding import Mesh, PartitionSpec
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
     x = np.arange(32, dtype=np.float32).reshape(8, 4)
     mesh = Mesh(np.array(jax.devices()), ("d",))
@@ -451,15 +451,46 @@ def kernels() -> Any:
         return _double(a)
 
     doubled.defvjp(lambda a: (_double(a), None), lambda _, given: (_double(given),))
-    mapped = jax.shard_map(_double, mesh=mesh, in_specs=split, out_specs=split)
+
+    def mapped(function: Any) -> Any:
+        return jax.shard_map(function, mesh=mesh, in_specs=split, out_specs=split)
+
+    def twice_doubled(a: Any) -> Any:
+        return jax.lax.scan(lambda c, _: (_double(c), None), a, None, length=2)[0]
+
+    divided = jax.device_put(x, NamedSharding(mesh, PartitionSpec("d")))
     pairs = {
+        "divided": (jax.jit(lambda a: _reversed_rows(a + 1) * 2)(divided), 2 * x[::-1] + 2),
+        "grad of shard_map": (jax.grad(lambda a: mapped(doubled)(a).sum())(x), np.full_like(x, 2)),
+        "grad in shard_map": (mapped(jax.grad(lambda a: doubled(a).sum()))(x), np.full_like(x, 2)),
+        "scan in shard_map": (jax.jit(mapped(twice_doubled))(x), 4 * x),
         "jit": (jax.jit(lambda a: _double(a) + 1)(x), 2 * x + 1),
         "vmap": (jax.jit(jax.vmap(_double))(np.stack([x, x + 1])), np.stack([2 * x, 2 * x + 2])),
         "grad": (jax.jit(jax.grad(lambda a: doubled(a).sum()))(x), np.full_like(x, 2)),
-        "shard_map": (jax.jit(mapped)(x), 2 * x),
+        "shard_map": (jax.jit(mapped(_double))(x), 2 * x),
         "pmap": (jax.pmap(_double)(x[:4, None]), 2 * x[:4, None]),
     }
     return {name: float(np.abs(np.asarray(a) - b).max()) for name, (a, b) in pairs.items()}
+
+
+def unequal_shards() -> Any:
+    """A kernel's results, which differ by device, given as one result of all."""
+    import jax
+    import numpy as np
+    from jax.sharding import Mesh, PartitionSpec
+
+    mesh, whole = Mesh(np.array(jax.devices()), ("d",)), PartitionSpec()
+    mapped = jax.shard_map(_double, mesh=mesh, in_specs=PartitionSpec("d"), out_specs=whole)
+    return np.asarray(jax.jit(mapped)(np.ones((8, 4), np.float32))).tolist()
+
+
+@nki.jit
+def _reversed_rows(x: Any) -> Any:
+    """Needs all rows: a part of them gives others."""
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for row in range(x.shape[0]):
+        nl.store(out[row], nl.load(x[x.shape[0] - 1 - row]))
+    return out
 
 
 @nki.jit

@@ -113,7 +113,14 @@ def test_qr_is_computed_on_the_device(neuron: NeuronProcess) -> None:
 
 
 def test_kernels_are_called_under_every_transformation(neuron: NeuronProcess) -> None:
-    assert neuron("kernels") == dict.fromkeys(("jit", "vmap", "grad", "shard_map", "pmap"), 0.0)
+    found = neuron("kernels")
+    assert found.keys() >= {"jit", "vmap", "grad", "shard_map", "pmap", "divided"}
+    assert {name: far for name, far in found.items() if far} == {}
+
+
+def test_a_kernel_s_results_vary_as_its_arguments_do(neuron: NeuronProcess) -> None:
+    with pytest.raises(RuntimeError, match="could not infer replication"):
+        neuron("unequal_shards")
 
 
 def test_the_page_about_jax_shows_what_its_code_prints(neuron: NeuronProcess) -> None:

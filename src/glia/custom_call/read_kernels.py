@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from glia.arch import get_target
 from glia.custom_call.backend_config import read_kernel
-from glia.frontend.errors import BadCustomCall, KernelOfAnotherVersion
+from glia.frontend.errors import BadCustomCall, KernelOfAnotherTarget, KernelOfAnotherVersion
 from glia.isa.operand import Memory
 from glia.machine.aliased_tiles import join_overlapping
 from glia.machine.binary.errors import UnsupportedNeffVersion
@@ -37,9 +37,8 @@ def _bind_kernel(
     if kernel is None:
         kernel = decoded[call.config] = decode_kernel(call)
     if kernel.target != target:
-        raise _bad_call(
-            call, f"{kernel.name} was compiled for {kernel.target}, the model for {target}"
-        )
+        facts = {"name": kernel.name, "kernel": kernel.target, "model": target}
+        raise KernelOfAnotherTarget(**facts, loc=call.loc)
     for what, names, bindings in (
         ("inputs", call.inputs, kernel.inputs),
         ("results", call.outputs, kernel.outputs),

@@ -150,6 +150,20 @@ class BadCustomCall(CompileError):
     help = "emit the custom call as the framework's own library does"
 
 
+class KernelOfAnotherTarget(CompileError):
+    """A kernel in a model was traced for another target than the model is compiled for.
+
+    Cause: A kernel is traced when the model is, for the target that the environment names then. A
+        target given to the compilation alone comes too late.
+    Fix: Name the target in the environment before the model is traced.
+    Example: a kernel traced for trn2, and jax.jit(..., compiler_options={"target": "trn1"})
+    """
+
+    code = "NCC_EVRF066"
+    message = "kernel {name} was traced for {kernel}, and the model is compiled for {model}"
+    help = "set NEURON_PLATFORM_TARGET_OVERRIDE={model} before the model is traced"
+
+
 class KernelOfAnotherVersion(CompileError):
     """A custom call holds a kernel that another version of glia has traced.
 

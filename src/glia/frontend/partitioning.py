@@ -26,6 +26,7 @@ _SHARDING = "sdy.sharding"
 _DIMENSIONS = re.compile(r"<@?[^,<>]*(?:<[^>]*>)?, \[((?:\{[^}]*\}(?:p\d+)?(?:, )?)*)\]")
 _AXES = re.compile(r"\{([^}]*)\}")
 _SCATTER_DIMENSIONS = "scatter_dimension_numbers"
+_KERNEL = "AwsNeuronCustomNativeKernel"
 _DEEPEST_CALLS = 64
 _ARTIFACT, _HEAD_BYTES = b"StableHLO_v", 32  # what the head of a portable artifact holds
 _BYTECODE = b"ML\xefR"
@@ -178,6 +179,7 @@ def _divide(ir: Any, module: Any) -> Divisions | None:
         declared = [_unreduced_axes(ir, each) for each in _parameters(module)]
         passes.parse(_PROPAGATION).run(module.operation)
         _refuse_positions(ir, module)
+        _keep_kernels_whole(ir, module)
         _reduce_in_two_steps(ir, module)
         _make_parts(ir, module, declared)
         divisions = _boundary(ir, module)
@@ -200,6 +202,33 @@ def _refuse_positions(ir: Any, module: Any) -> None:
         found = positions(ir, op) & _divided_dimensions(op.operands[0])
         if found:
             raise ValueError(f"{op.name} along dimension {min(found)}, which is divided")
+
+
+def _keep_kernels_whole(ir: Any, module: Any) -> None:
+    """Give kernels whole operands, on every device: their programs are for these shapes."""
+    sdy = importlib.import_module("jaxlib.mlir.dialects.sdy")
+    for op in _operations(_main(module)):
+        if op.name != "stablehlo.custom_call" or op.attributes["call_target_name"].value != _KERNEL:
+            continue
+        shardings = [_sharding_inside(ir, value) for value in op.operands]
+        for place, (value, sharding) in enumerate(zip(op.operands, shardings, strict=True)):
+            if _part_counts(ir, module, sharding):
+                whole = _whole(sdy, sharding)
+                with ir.InsertionPoint(op), op.location:
+                    op.operands[place] = ir.Operation.create(
+                        "sdy.reshard", [value.type], [value], {"sharding": whole}
+                    ).result
+        if _SHARDING in op.attributes:
+            listed = sdy.TensorShardingPerValueAttr(op.attributes[_SHARDING]).shardings
+            whole_results = [_whole(sdy, sdy.TensorShardingAttr(each)) for each in listed]
+            op.attributes[_SHARDING] = sdy.TensorShardingPerValueAttr.get(whole_results)
+
+
+def _whole(sdy: Any, sharding: Any) -> Any:
+    """A sharding of the same rank by which every device has all of a value."""
+    each = sdy.DimensionShardingAttr.get([], is_closed=True)
+    rank = len(sharding.dimension_shardings)
+    return sdy.TensorShardingAttr.get(sharding.mesh_or_ref, [each] * rank, [], [])
 
 
 def _reduce_in_two_steps(ir: Any, module: Any) -> None:

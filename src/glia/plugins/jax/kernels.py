@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
+from jax.sharding import PartitionSpec
 
 from glia.arch import Target, get_target
 from glia.custom_call.backend_config import RAW_CONFIG, write_kernel
@@ -122,9 +123,24 @@ def call(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if found.traced.printed:
         text = f"{found.name} calls nl.device_print, which shows nothing in a function of JAX"
         warnings.warn(text, stacklevel=4)
-    values = nki_call.bind(*(operands[id(each)] for each in launch.given.values()), kernel=found)  # type: ignore[no-untyped-call]
+    given = _as_varying([operands[id(each)] for each in launch.given.values()])
+    values = nki_call.bind(*given, kernel=found)  # type: ignore[no-untyped-call]
     traced = found.traced
     return restore_structure(traced.structure, list(values[: len(traced.results)]))
+
+
+def _as_varying(operands: Sequence[Any]) -> list[Any]:
+    """Operands that vary over the same axes of a mesh, in a shard_map."""
+    axes = _varying_axes(map(jax.typeof, operands))
+    missing = [tuple(sorted(axes - _varying_axes([jax.typeof(x)]))) for x in operands]
+    return [
+        jax.lax.pcast(x, names, to="varying") if names else x
+        for x, names in zip(operands, missing, strict=True)
+    ]
+
+
+def _varying_axes(types: Iterable[Any]) -> frozenset[str]:
+    return frozenset().union(*(each.manual_axis_type.varying for each in types))
 
 
 @functools.lru_cache(maxsize=MAX_TRACED_KERNELS)
@@ -161,8 +177,19 @@ def _run(*arrays: Any, kernel: TracedKernel) -> list[Any]:
 
 
 @nki_call.def_abstract_eval  # type: ignore[untyped-decorator]  # jax has no annotation
-def _results(*_: Any, kernel: TracedKernel) -> list[Any]:
-    return [jax.core.ShapedArray(each.shape, each.dtype) for each in kernel.results]
+def _results(*operands: Any, kernel: TracedKernel) -> list[Any]:
+    return [_like(operands, each) for each in kernel.results]
+
+
+def _like(operands: Sequence[Any], result: jax.ShapeDtypeStruct) -> Any:
+    """The type of a result that varies over the axes of a mesh over which all operands do."""
+    if not operands:
+        return jax.core.ShapedArray(result.shape, result.dtype)
+    spec = PartitionSpec(*[None] * len(result.shape))  # type: ignore[no-untyped-call]
+    whole = operands[0].sharding.update(spec=spec)
+    return operands[0].update(
+        shape=result.shape, dtype=result.dtype, weak_type=False, sharding=whole
+    )
 
 
 def _for_device(*operands: Any, kernel: TracedKernel) -> Sequence[Any]:

@@ -352,6 +352,54 @@ def exchanges() -> Any:
     return {name: float(np.abs(np.asarray(a) - b).max()) for name, (a, b) in pairs.items()}
 
 
+def on_cpu() -> Any:
+    """Differences of programs without collectives and others, and which ran on the device."""
+    from unittest import mock
+
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+    from jax.experimental import serialize_executable
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+    from glia.plugins.pjrt.programs import DeviceProgram
+
+    x = np.random.default_rng(3).standard_normal((8, 4)).astype(np.float32)
+    mesh = Mesh(np.array(jax.devices()), ("d",))
+    divided = jax.device_put(x, NamedSharding(mesh, PartitionSpec("d")))
+    counts = []
+    run = DeviceProgram.run_on_devices
+
+    def counted(program: DeviceProgram, arguments: Any) -> Any:
+        counts.append(program.name)
+        return run(program, arguments)
+
+    step = jax.jit(lambda w, g: (w - g, (w * g).sum()), donate_argnums=0)
+    with (
+        mock.patch.dict(os.environ, {"NEURON_RUN_TRIVIAL_COMPUTATION_ON_CPU": "1"}),
+        mock.patch.object(DeviceProgram, "run_on_devices", counted),
+    ):
+        weights = jax.device_put(x)
+        updated, total = step(weights, 2 * x)
+        kept = serialize_executable.serialize(jax.jit(lambda a: a @ a.T).lower(x).compile())
+        load = serialize_executable.deserialize_and_load
+        product = load(*kept, execution_devices=jax.devices()[:1])(x)
+        half = jax.jit(lambda a: a.astype(jnp.bfloat16) > 0)(x)
+        before = len(counts)
+        whole = jax.jit(lambda a: a.max(0))(divided)
+        doubled = jax.jit(_double)(x)
+    pairs = {
+        "update": (updated, x - 2 * x),
+        "total": (total, (x * 2 * x).sum()),
+        "product": (product, x @ x.T),
+        "half": (half, x > 0),
+        "divided": (whole, x.max(0)),
+        "kernel": (doubled, 2 * x),
+    }
+    far = {name: float(np.abs(np.asarray(a) * 1 - b * 1).max()) for name, (a, b) in pairs.items()}
+    return far, before, len(counts), weights.is_deleted(), str(updated.device)
+
+
 def reductions() -> Any:
     """Reductions along divided dimensions that differ from those of the whole arrays."""
     import jax

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from glia.plugins.pjrt.errors import BadCoreSelection, NotOnCpu, SeveralProcesses
+from glia.plugins.pjrt.errors import BadCoreSelection, BadCpuChoice, SeveralProcesses
 from glia.plugins.pjrt.visible_cores import visible_cores
 
 
@@ -69,9 +69,10 @@ def test_one_process_has_all_devices(monkeypatch: pytest.MonkeyPatch) -> None:
         visible_cores()
 
 
-def test_programs_do_not_leave_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NEURON_RUN_TRIVIAL_COMPUTATION_ON_CPU", "0")
-    assert visible_cores().count == 4
-    monkeypatch.setenv("NEURON_RUN_TRIVIAL_COMPUTATION_ON_CPU", "1")
-    with pytest.raises(NotOnCpu, match="GLIA710"):
+def test_programs_leave_the_device_or_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    for choice in ("0", "1", ""):
+        monkeypatch.setenv("NEURON_RUN_TRIVIAL_COMPUTATION_ON_CPU", choice)
+        assert visible_cores().count == 4
+    monkeypatch.setenv("NEURON_RUN_TRIVIAL_COMPUTATION_ON_CPU", "yes")
+    with pytest.raises(BadCpuChoice, match="GLIA710"):
         visible_cores()

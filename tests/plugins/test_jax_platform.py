@@ -40,6 +40,13 @@ def test_reductions_over_devices_are_those_of_whole_arrays(neuron: NeuronProcess
     assert neuron("reductions") == []
 
 
+def test_programs_without_collectives_may_run_on_the_host(neuron: NeuronProcess) -> None:
+    far, before, after, is_deleted, place = neuron("on_cpu")
+    assert {name: each for name, each in far.items() if each > 1e-5} == {}
+    assert (before, after) == (0, 2)
+    assert is_deleted and place == "NeuronCore 0 of trn2"
+
+
 def test_a_donated_array_is_deleted_and_refused(neuron: NeuronProcess) -> None:
     is_deleted, total, text = neuron("donation")
     assert is_deleted and total == pytest.approx(66 / 7 + 12)

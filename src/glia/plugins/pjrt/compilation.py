@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import importlib.util
 import json
 from functools import cache
 from typing import Any
@@ -16,8 +17,10 @@ from glia.frontend.errors import FrameworkMissing
 from glia.frontend.hlo_import.hlo_collective import COLLECTIVE
 from glia.frontend.hlo_import.hlo_proto import message_classes, parse_module
 from glia.neff.package import Neff
+from glia.plugins.pjrt.element_types import dtype_of
 from glia.plugins.pjrt.errors import BadSerializedExecutable, UnknownProgramFormat
-from glia.plugins.pjrt.executables import Executable, Program
+from glia.plugins.pjrt.executables import Executable
+from glia.plugins.pjrt.programs import CpuProgram, DeviceProgram, Program, Tensor, runs_on_cpu
 
 _MLIR, _HLO = _FORMATS = ("mlir", "hlo")  # StableHLO as a portable artifact, and HLO
 _BY_JAXLIB = "glia.plugins.pjrt.converted_programs"
@@ -62,6 +65,8 @@ def compile_program(code: bytes, kind: str, serialized_options: bytes) -> Execut
     build = options.build
     hlo = _module_of_device(code, kind, build.num_partitions > 1, serialized_options)
     chosen = {each.name: _only_value(each.value) for each in options.overrides}
+    if runs_on_cpu() and _is_trivial(hlo):
+        return _executable(hlo, None, serialized_options)
     if _depends_on_ranks(hlo):
         chosen |= {"replicas": build.num_replicas, "partitions": build.num_partitions}
     neff = glia.compile(hlo, **chosen)
@@ -103,23 +108,41 @@ def _depends_on_ranks(hlo: bytes) -> bool:
     return any(each.opcode in COLLECTIVE for one in computations for each in one.instructions)
 
 
-def _executable(hlo: bytes, neff: Neff, serialized_options: bytes) -> Executable:
-    """The executable of a compiled module."""
+def _is_trivial(hlo: bytes) -> bool:
+    """Whether a module has neither collectives nor kernels, and jax is there to run it by XLA."""
+    others = {*COLLECTIVE, "custom-call"}
+    opcodes = (each.opcode for one in parse_module(hlo).computations for each in one.instructions)
+    return others.isdisjoint(opcodes) and importlib.util.find_spec("jax") is not None
+
+
+def _executable(hlo: bytes, neff: Neff | None, serialized_options: bytes) -> Executable:
+    """The executable of a compiled module; without a NEFF that of the host's processor."""
     build = _options(serialized_options).build
     module = messages()["Module"].FromString(hlo)
-    program = Program(
-        name=module.name,
-        neff=neff,
-        optimized=_with_config(hlo, module),
-        donated=_donated(module),
-        fingerprint=hashlib.sha256(hlo + serialized_options).hexdigest(),
-    )
+    facts = {
+        "name": module.name,
+        "optimized": _with_config(hlo, module),
+        "donated": _donated(module),
+        "fingerprint": hashlib.sha256(hlo + serialized_options).hexdigest(),
+    }
+    program: Program
+    if neff is None:
+        shape = module.host_program_shape
+        results = shape.result.tuple_shapes or [shape.result]
+        tensors = _tensors(shape.parameters), _tensors(results)
+        program = CpuProgram(**facts, hlo=hlo, tensors=tensors)
+    else:
+        program = DeviceProgram(**facts, neff=neff)
     return Executable(
         program,
         serialized_options,
         _assignment(build),
         (build.num_replicas, build.num_partitions),
     )
+
+
+def _tensors(shapes: Any) -> list[Tensor]:
+    return [(dtype_of(each.element_type), tuple(each.dimensions)) for each in shapes]
 
 
 def _with_config(hlo: bytes, module: Any) -> bytes:
@@ -157,7 +180,7 @@ def serialized_assignment(executable: Executable) -> bytes:
 def serialize(executable: Executable) -> bytes:
     """An executable as bytes that `deserialize` takes."""
     hlo = messages()["ModuleWithConfig"].FromString(executable.program.optimized).hlo_module
-    parts = [executable.program.neff.to_bytes(), hlo, executable.serialized_options]
+    parts = [executable.program.code, hlo, executable.serialized_options]
     content = b"".join(parts)
     facts = {
         "glia": __version__,
@@ -190,4 +213,4 @@ def deserialize(data: bytes, other_options: bytes) -> Executable:
         content[end - length : end] for end, length in zip(ends, lengths, strict=True)
     )
     parse_module(hlo)
-    return _executable(hlo, Neff.from_bytes(neff), other_options or options)
+    return _executable(hlo, Neff.from_bytes(neff) if neff else None, other_options or options)

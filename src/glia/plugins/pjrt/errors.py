@@ -124,17 +124,17 @@ class NotPartitioned(CompileError):
     help = "name shardings that divide the dimensions, or write the division with jax.shard_map"
 
 
-class NotOnCpu(CompileError):
-    """The environment asks that programs without collectives run on the host's processor.
+class BadCpuChoice(CompileError):
+    """What the environment says of programs on the host's processor is neither yes nor no.
 
-    Cause: NEURON_RUN_TRIVIAL_COMPUTATION_ON_CPU is set; the simulated device runs every program.
-    Fix: Unset it; to run a function on the host, place its arguments on jax.devices("cpu").
-    Example: NEURON_RUN_TRIVIAL_COMPUTATION_ON_CPU=1 JAX_PLATFORMS=neuron python train.py
+    Cause: NEURON_RUN_TRIVIAL_COMPUTATION_ON_CPU has another value than 0 and 1.
+    Fix: Set it to 1 for programs without collectives and kernels to run by XLA on the host.
+    Example: NEURON_RUN_TRIVIAL_COMPUTATION_ON_CPU=yes JAX_PLATFORMS=neuron python train.py
     """
 
     code = "GLIA710"
-    message = "{variable}={value} is not supported: every program runs on the simulated device"
-    help = 'unset it; arguments on jax.devices("cpu")[0] have their functions run on the host'
+    message = "{variable}={value} is neither 0 nor 1"
+    help = "set it to 1 for programs without collectives to run by XLA on the host, or unset it"
 
 
 class ProcessWithoutPython(CompileError):

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from glia.base.errors import CompileError, Unspecified
-from glia.neff.package import Neff
 from glia.plugins.pjrt.api_table import (
     ends,
     getter,
@@ -37,70 +34,10 @@ from glia.plugins.pjrt.errors import DeletedBuffer
 from glia.plugins.pjrt.events import READY
 from glia.plugins.pjrt.interface import STRUCTURES
 from glia.plugins.pjrt.machine_entries import RecordWord
-from glia.runtime.bound import BoundModel
-from glia.runtime.model import Model, device_bytes, load
-
-DEVICE = "host"  # programs run as machine code of the host
+from glia.plugins.pjrt.programs import Program
 
 # Words of an executable's record, after the first
 _REPLICAS, _PARTITIONS, _OUTPUTS = map(RecordWord, range(1, 4))
-
-
-@dataclass(frozen=True)
-class Program:
-    """A compiled program: its NEFF, and its module as frameworks read it.
-
-    `donated` are the arguments whose arrays end with a call.
-    """
-
-    name: str
-    neff: Neff
-    optimized: bytes = field(repr=False)
-    donated: tuple[int, ...]
-    fingerprint: str
-
-    @cached_property
-    def model(self) -> Model:
-        """The program on a simulated device."""
-        return load(self.neff, device=DEVICE)
-
-    @cached_property
-    def run(self) -> BoundModel:
-        """The program as a callable of arrays."""
-        return self.model.bind()
-
-    @cached_property
-    def argument_bytes(self) -> int:
-        """Bytes of all arguments."""
-        return sum(each.tile.bytes for each in self.neff.inputs)
-
-    @cached_property
-    def output_bytes(self) -> int:
-        """Bytes of all results."""
-        return sum(each.tile.bytes for each in self.neff.outputs)
-
-    @cached_property
-    def donated_bytes(self) -> int:
-        """Bytes of the arguments whose arrays end with a call."""
-        return sum(self.neff.inputs[number].tile.bytes for number in self.donated)
-
-    @cached_property
-    def all_bytes(self) -> int:
-        """Bytes of device memory that the program occupies."""
-        return sum(device_bytes(each) for each in self.neff.programs)
-
-    @cached_property
-    def costs(self) -> dict[str, float]:
-        """What a framework asks of a program's costs; the time is the simulated one."""
-        found = {
-            "flops": float(self.neff.statistics.get("flops", 0)),
-            "bytes accessed": float(self.argument_bytes + self.output_bytes),
-        }
-        try:
-            found["optimal_seconds"] = self.model.profile().latency_us * 1e-6
-        except (CompileError, Unspecified) as untimed:
-            found["untimed"] = float(bool(untimed))
-        return found
 
 
 class Executable:
@@ -122,12 +59,12 @@ class Executable:
         self.name = c_bytes(program.name)
         self.fingerprint = c_bytes(program.fingerprint)
         self.optimized = c_bytes(program.optimized)
-        outputs = program.neff.outputs
-        layouts = [array_layout(each.dtype.numpy, each.shape) for each in outputs]
+        outputs = program.outputs
+        layouts = [array_layout(*each) for each in outputs]
         self.num_outputs = len(outputs)
         self.element_types = c_array(ctypes.c_int, (each.number for each in layouts))
-        self.dimensions = c_array(ctypes.c_int64, (n for each in outputs for n in each.shape))
-        self.ranks = c_array(ctypes.c_size_t, (len(each.shape) for each in outputs))
+        self.dimensions = c_array(ctypes.c_int64, (n for _, shape in outputs for n in shape))
+        self.ranks = c_array(ctypes.c_size_t, (len(shape) for _, shape in outputs))
         self.memory_kinds = c_array(ctypes.c_void_p, [MEMORY_KIND.address] * len(outputs))
         self.memory_kind_sizes = c_array(ctypes.c_size_t, [MEMORY_KIND.count] * len(outputs))
         self.devices: list[Device] = []
@@ -150,14 +87,11 @@ class Executable:
 
     def run(
         self, arguments: Sequence[Sequence[Buffer]], kept: Sequence[int]
-    ) -> list[list[np.ndarray]]:
+    ) -> Sequence[Sequence[np.ndarray]]:
         """The results of each device; donated arguments are deleted, except those in `kept`."""
         arrays = [self._arrays(of_device) for of_device in arguments]
         program = self.program
-        if program.neff.ranks > 1:
-            results = program.model.run_ranks(arrays)
-        else:
-            results = [program.run(*of_device) for of_device in arrays]
+        results = program.run_on_devices(arrays)
         for number in program.donated:
             if number not in kept:
                 for of_device in arguments:

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from glia.arch import Target, get_target
 from glia.arch.instances import TARGET_VARIABLE, TARGETS
 from glia.cc_flags import compile_target
-from glia.plugins.pjrt.errors import BadCoreSelection, NotOnCpu, SeveralProcesses
+from glia.plugins.pjrt.errors import BadCoreSelection, SeveralProcesses
+from glia.plugins.pjrt.programs import runs_on_cpu
 
 VISIBLE_CORES, NUM_CORES = "NEURON_RT_VISIBLE_CORES", "NEURON_RT_NUM_CORES"
 LOGICAL_CORES = "NEURON_LOGICAL_NC_CONFIG"
-ON_CPU = "NEURON_RUN_TRIVIAL_COMPUTATION_ON_CPU"
 PROCESSES = "NEURON_PJRT_PROCESSES_NUM_DEVICES"
 WORLD_SIZE = "NEURON_PJRT_WORLD_SIZE"  # what torch_xla sets under torchrun
 MOST_CHIPS = 16  # of the largest instance of any target (instance type pages)
@@ -42,11 +42,10 @@ class VisibleCores:
 def visible_cores() -> VisibleCores:
     """The cores that the environment names, else those of one chip of the default target.
 
-    Raises BadCoreSelection, SeveralProcesses where there is more than one, and NotOnCpu.
+    Raises BadCoreSelection, SeveralProcesses where there is more than one, and BadCpuChoice.
     """
     _check_processes()
-    if (asked := os.environ.get(ON_CPU, "0")) not in ("", "0"):
-        raise NotOnCpu(variable=ON_CPU, value=asked)
+    runs_on_cpu()
     target = _target()
     physical = _number(LOGICAL_CORES, target.default_lnc)
     if physical not in target.lncs:

@@ -352,6 +352,35 @@ def exchanges() -> Any:
     return {name: float(np.abs(np.asarray(a) - b).max()) for name, (a, b) in pairs.items()}
 
 
+def profiled() -> Any:
+    """Lines of the devices in a trace of JAX's profiler; the programs, and how long they take."""
+    import jax
+    import jax.numpy as jnp
+    from jax.profiler import ProfileData
+
+    function = jax.jit(lambda x: jnp.tanh(x @ x.T) @ x)
+    expected = function.lower(_x()).compile().cost_analysis()["optimal_seconds"] * 1e9
+    function(_x())
+    with tempfile.TemporaryDirectory() as directory:
+        with jax.profiler.trace(directory):
+            for place in (0, 0, 1):
+                function(jax.device_put(_x(), jax.devices()[place]))
+        (path,) = Path(directory).rglob("*.xplane.pb")
+        planes = ProfileData.from_file(str(path)).planes
+        found = {
+            plane.name: {
+                line.name: [
+                    (event.name, event.start_ns, event.duration_ns) for event in line.events
+                ]
+                for line in plane.lines
+            }
+            for plane in planes
+            if "NEURON" in plane.name
+        }
+    function(_x())
+    return found, expected
+
+
 def on_cpu() -> Any:
     """Differences of programs without collectives and others, and which ran on the device."""
     from unittest import mock

@@ -40,6 +40,20 @@ def test_reductions_over_devices_are_those_of_whole_arrays(neuron: NeuronProcess
     assert neuron("reductions") == []
 
 
+def test_the_profiler_shows_what_devices_would_take(neuron: NeuronProcess) -> None:
+    found, expected = neuron("profiled")
+    assert {name: len(lines["XLA Modules"]) for name, lines in found.items()} == {
+        "/device:NEURON:0": 2,
+        "/device:NEURON:1": 1,
+    }
+    first, second = found["/device:NEURON:0"]["XLA Modules"]
+    assert first[0] == "jit__lambda" and first[1] < second[1]
+    assert first[2] == pytest.approx(expected, abs=1)
+    products = [each for each in found["/device:NEURON:0"]["tensor"] if each[0] == "nc_matmul"]
+    assert len(products) >= 4
+    assert all(first[1] <= start and 0 < length < expected for _, start, length in products)
+
+
 def test_programs_without_collectives_may_run_on_the_host(neuron: NeuronProcess) -> None:
     far, before, after, is_deleted, place = neuron("on_cpu")
     assert {name: each for name, each in far.items() if each > 1e-5} == {}

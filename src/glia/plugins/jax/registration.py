@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from jax._src import xla_bridge
+from jax._src.lib import _profiler
 
 from glia.plugins.jax import has_library
 from glia.plugins.jax.linear_algebra import register_lowerings
@@ -17,7 +18,10 @@ def register() -> None:
     if PLATFORM in xla_bridge._backend_factories:
         return
     if not has_library():
-        xla_bridge.register_plugin(PLATFORM, c_api=capsule(), priority=_PRIORITY)
+        table = capsule()
+        xla_bridge.register_plugin(PLATFORM, c_api=table, priority=_PRIORITY)
+        # JAX does this itself for libraries only
+        _profiler.register_plugin_profiler(table)
     xla_bridge.register_plugin_callbacks(_register_lowerings)  # type: ignore[no-untyped-call]
 
 

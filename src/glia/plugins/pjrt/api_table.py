@@ -37,6 +37,7 @@ from glia.plugins.pjrt.machine_entries import (
     MachineEntries,
     RecordWord,
 )
+from glia.plugins.pjrt.profiler import profiler_extension
 from glia.runtime.errors import DeviceMemoryExhausted
 
 Function = Callable[[Any], None]
@@ -193,6 +194,7 @@ def release_ended() -> None:
 def api_table() -> Api:
     """The table of all functions, made once; it lives until the process ends."""
     table = Api(struct_size=ctypes.sizeof(Api))
+    table.extension_start = ctypes.addressof(profiler_extension())
     table.version.struct_size = ctypes.sizeof(table.version)
     table.version.major_version, table.version.minor_version = VERSION
     addresses = _machine_entries().addresses

@@ -34,6 +34,7 @@ from glia.plugins.pjrt.errors import DeletedBuffer
 from glia.plugins.pjrt.events import READY
 from glia.plugins.pjrt.interface import STRUCTURES
 from glia.plugins.pjrt.machine_entries import RecordWord
+from glia.plugins.pjrt.profiler import begin_execution, record
 from glia.plugins.pjrt.programs import Program
 
 # Words of an executable's record, after the first
@@ -91,7 +92,10 @@ class Executable:
         """The results of each device; donated arguments are deleted, except those in `kept`."""
         arrays = [self._arrays(of_device) for of_device in arguments]
         program = self.program
+        begin = begin_execution()
         results = program.run_on_devices(arrays)
+        if begin:
+            record(program, (each.number for each in self.devices[: len(arrays)]), begin)
         for number in program.donated:
             if number not in kept:
                 for of_device in arguments:

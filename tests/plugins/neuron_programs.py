@@ -381,6 +381,25 @@ def profiled() -> Any:
     return found, expected
 
 
+def rows_of_divided_arrays() -> Any:
+    """Rows that one device of several has, and warnings; then those of a wrong index."""
+    import warnings
+
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+    mesh = Mesh(np.array(jax.devices()), ("d",))
+    y = jax.device_put(np.arange(8.0, dtype=np.float32), NamedSharding(mesh, PartitionSpec("d")))
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        rows = [float(y[0]), float(y[7]), float(y[jnp.array([3])][0])]
+        count = len(said)
+        jnp.zeros(5).at[jnp.array([7])].set(1.0).block_until_ready()
+    return rows, count, len(said) - count
+
+
 def on_cpu() -> Any:
     """Differences of programs without collectives and others, and which ran on the device."""
     from unittest import mock

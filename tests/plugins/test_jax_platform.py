@@ -40,6 +40,10 @@ def test_reductions_over_devices_are_those_of_whole_arrays(neuron: NeuronProcess
     assert neuron("reductions") == []
 
 
+def test_rows_of_other_devices_are_no_fault(neuron: NeuronProcess) -> None:
+    assert neuron("rows_of_divided_arrays") == [[0.0, 7.0, 3.0], 0, 1]
+
+
 def test_the_profiler_shows_what_devices_would_take(neuron: NeuronProcess) -> None:
     found, expected = neuron("profiled")
     assert {name: len(lines["XLA Modules"]) for name, lines in found.items()} == {

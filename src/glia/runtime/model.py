@@ -100,6 +100,7 @@ class Model:
         self.is_checked = is_checked
         self.rank_processes = rank_processes
         self.notifications = Notifications()  # of the latest run
+        self.warns_of_indices = True
 
     def __repr__(self) -> str:
         return f"<model of {self.neff!r} on device {self.device}>"
@@ -254,7 +255,7 @@ class Model:
         self.notifications = notifications = Notifications()
         with _coded_failures(self.neff):
             yield notifications
-        if notifications.total:
+        if notifications.total and self.warns_of_indices:
             warn_of(notifications)
 
     def profile(

@@ -132,7 +132,7 @@ def _executable(hlo: bytes, neff: Neff | None, serialized_options: bytes) -> Exe
         tensors = _tensors(shape.parameters), _tensors(results)
         program = CpuProgram(**facts, hlo=hlo, tensors=tensors)
     else:
-        program = DeviceProgram(**facts, neff=neff)
+        program = DeviceProgram(**facts, neff=neff, is_divided=build.num_partitions > 1)
     return Executable(
         program,
         serialized_options,

@@ -44,7 +44,18 @@ def test_cores_follow_the_environment(
         ({"NEURON_RT_VISIBLE_CORES": "a"}, "'a' is neither"),
         ({"NEURON_RT_VISIBLE_CORES": "60-70"}, "64 cores"),
         ({"NEURON_LOGICAL_NC_CONFIG": "3"}, "1 or 2"),
-        ({"NEURON_PLATFORM_TARGET_OVERRIDE": "tpu"}, "no such target"),
+        (
+            {"NEURON_PLATFORM_TARGET_OVERRIDE": "tpu"},
+            "OVERRIDE=tpu: programs are compiled for no such target",
+        ),
+        (
+            {"NEURON_PLATFORM_TARGET_OVERRIDE": "inf1"},
+            "OVERRIDE=inf1: programs are compiled for no such target",
+        ),
+        (
+            {"NEURON_CC_FLAGS": "--target=trn9"},
+            "NEURON_CC_FLAGS=--target=trn9: programs are compiled for no such target",
+        ),
     ],
 )
 def test_what_does_not_exist_is_refused(

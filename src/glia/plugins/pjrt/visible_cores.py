@@ -7,8 +7,9 @@ import re
 from dataclasses import dataclass
 
 from glia.arch import Target, get_target
-from glia.arch.instances import TARGET_VARIABLE, TARGETS
-from glia.cc_flags import compile_target
+from glia.arch.instances import COMPILED_TARGETS, TARGET_VARIABLE
+from glia.cc_flags import VARIABLE as FLAGS_VARIABLE
+from glia.cc_flags import compile_target, environment_flags
 from glia.plugins.pjrt.errors import BadCoreSelection, SeveralProcesses
 from glia.plugins.pjrt.programs import runs_on_cpu
 
@@ -75,12 +76,13 @@ def visible_cores() -> VisibleCores:
 
 def _target() -> Target:
     name = compile_target()
-    if name not in TARGETS:
+    if name not in COMPILED_TARGETS:
+        is_flag = "target" in environment_flags().options
         raise BadCoreSelection(
-            variable=TARGET_VARIABLE,
-            value=name,
-            problem="there is no such target",
-            hint=f"one of {', '.join(TARGETS)}",
+            variable=FLAGS_VARIABLE if is_flag else TARGET_VARIABLE,
+            value=f"--target={name}" if is_flag else name,
+            problem="programs are compiled for no such target",
+            hint=f"one of {', '.join(COMPILED_TARGETS)}",
         )
     return get_target(name)
 

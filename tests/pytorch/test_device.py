@@ -83,6 +83,51 @@ def test_models_are_copied_and_saved_with_their_device(tmp_path: Path) -> None:
     assert on_host.device.type == "cpu" and torch.equal(on_host, model.weight.detach().cpu())
 
 
+VIEWS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "conjugates": lambda z: z.conj(),
+    "negatives": torch._neg_view,
+    "both": lambda z: torch._neg_view(z.conj()),
+    "real parts": torch.real,
+    "imaginary parts": lambda z: z.conj().imag,
+}
+
+USES: dict[str, Callable[[torch.Tensor], Any]] = {
+    "as it is": lambda v: v,
+    "copied": lambda v: v.clone(),
+    "copied to memory": lambda v: torch.empty_like(v).copy_(v),
+    "joined": lambda v: torch.cat([v, v]),
+    "multiplied": lambda v: v * 2,
+    "a product": lambda v: v @ v.mH,
+    "a sum": lambda v: v.sum(),
+    "a number": lambda v: torch.tensor(v[0, 1].item(), device=v.device),
+    "compiled": torch.compile(lambda v: v + 1, backend="neuron"),
+    "written": lambda v: v.mul_(3)._base,
+    "set": lambda v: v.fill_(7)._base,
+    "grown": lambda v: v[0, :1].resize_(8)[:1],
+    "replaced": lambda v: v.conj_physical_()._base,
+    "accumulated": lambda v: v.addmm_(v, v)._base,
+}
+
+
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("view", VIEWS)
+def test_views_of_conjugates_and_negatives_are_seen(view: str, use: str) -> None:
+    z = torch.complex(X[:2, :2], X[2:, :2] + 1)
+    found, expected = (USES[use](VIEWS[view](z.to(where))) for where in ("neuron", "cpu:0"))
+    close(found, expected)
+
+
+def test_products_with_conjugates_have_their_gradients() -> None:
+    def gradient(z: torch.Tensor) -> torch.Tensor:
+        leaf = z.detach().requires_grad_()
+        ((leaf @ leaf.mH).abs() * leaf.conj().imag).sum().backward()
+        assert leaf.grad is not None
+        return leaf.grad
+
+    z = torch.complex(X[:2, :2], X[2:, :2] + 1)
+    close(gradient(z.to("neuron")), gradient(z))
+
+
 def test_a_tensor_is_printed_without_a_program() -> None:
     before = len(eager._RUNS)
     assert "device='neuron:0'" in repr(X.to("neuron"))

@@ -20,8 +20,9 @@ Options = Mapping[str, Any]
 class Program:
     """A lowered graph, compiled and loaded; calling it takes the tensors that are its inputs.
 
-    These have any strides, and the shapes and dtypes of the graph; the results are new tensors, and
-    what the graph returns besides tensors. `devices` are the results' devices, the host by default.
+    These have any strides, may be views of conjugates or negatives, and have the shapes and dtypes
+    of the graph; the results are new tensors, and what the graph returns besides tensors. `devices`
+    are the results' devices, the host by default.
     """
 
     def __init__(
@@ -39,7 +40,7 @@ class Program:
 
     def __call__(self, tensors: Sequence[torch.Tensor]) -> list[Any]:
         """The results for the inputs, in order."""
-        given = [t if t.is_contiguous() else t.contiguous() for t in tensors]
+        given = [_in_memory(t) for t in tensors]
         addresses = [t.data_ptr() for t in given]
         if self._is_random:
             seed = fresh_seed()
@@ -51,3 +52,10 @@ class Program:
         if not self._has_other_results:
             return made
         return [made[r.place] if isinstance(r, Output) else r for r in self._results]
+
+
+def _in_memory(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor whose elements lie in memory as they are, one after the other."""
+    plain = tensor.resolve_conj() if tensor.is_conj() else tensor
+    plain = plain.resolve_neg() if plain.is_neg() else plain
+    return plain if plain.is_contiguous() else plain.contiguous()

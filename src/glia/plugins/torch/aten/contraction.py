@@ -313,7 +313,9 @@ def _view_as_complex(at: OperatorCall, x: HloValue) -> HloValue:
     return at.computation.add("complex", TensorType(C64, x.shape[:-1]), parts)
 
 
-@lowers(aten._conj.default, aten._conj_physical.default)
+@lowers(
+    aten._conj.default, aten._conj_physical.default, torch.ops.prims.conj_physical.default
+)  # fmt: skip
 def _conj(at: OperatorCall, x: HloValue) -> HloValue:
     parts = [at.unary(part, x, F32) for part in ("real", "imag")]
     opposite = [parts[0], at.unary("negate", parts[1])]

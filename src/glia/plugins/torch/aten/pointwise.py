@@ -278,7 +278,7 @@ def _abs(at: OperatorCall, x: HloValue) -> HloValue:
     return at.unary("abs", x, at.result.dtype)
 
 
-@lowers(aten.neg.default)
+@lowers(aten.neg.default, aten._neg_view.default)
 def _neg(at: OperatorCall, x: HloValue) -> HloValue:
     return at.unary("negate", x)
 

@@ -20,10 +20,16 @@ _HOST, _EXTENSION = 1, 12  # kDLCPU and kDLExtDev (source: dlpack.h)
 
 
 def _moved(tensor: torch.Tensor, kind: int, index: int) -> torch.Tensor:
-    """A tensor of another device in the same memory, which it keeps."""
+    """A tensor of another device in the same memory, which it keeps.
+
+    DLPack does not say that elements are the conjugates or negatives of what lies in memory.
+    """
     capsule = torch._C._to_dlpack(tensor)
     rename_device(capsule, kind, index)
-    return torch._C._from_dlpack(capsule)
+    moved = torch._C._from_dlpack(capsule)
+    if tensor.is_conj():
+        moved = torch._conj(moved)
+    return torch._neg_view(moved) if tensor.is_neg() else moved
 
 
 def on_device(host: torch.Tensor, index: int = 0) -> torch.Tensor:

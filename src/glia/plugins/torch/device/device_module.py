@@ -140,7 +140,7 @@ def _first(operator: Any) -> Callable[..., Any]:
 
 _NEVER_COMPOSED = (
     aten.convolution.default, aten.convolution_backward.default, aten.native_layer_norm.default,
-    aten.native_group_norm.default,
+    aten.native_group_norm.default, aten.conj_physical_.default,
 )  # fmt: skip
 
 

@@ -22,6 +22,7 @@ _CPU = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
 # Kernels of PyTorch that look only at sizes, strides and storage
 _METADATA = (
     aten.as_strided.default, aten.view.default, aten._reshape_alias.default, aten.unfold.default,
+    aten.view_as_real.default, aten.view_as_complex.default,
     aten.set_.source_Storage, aten.set_.source_Storage_storage_offset, aten.set_.source_Tensor,
 )  # fmt: skip
 
@@ -99,7 +100,9 @@ def _resize(
         strides = torch.empty(size, device="meta").stride()
         return tensor.set_(tensor.untyped_storage(), tensor.storage_offset(), size, strides)
     grown = torch.empty(count, dtype=tensor.dtype)
-    grown[:held].copy_(as_host(tensor.as_strided((held,), (1,))))
+    as_seen = torch._conj(grown) if tensor.is_conj() else grown
+    as_seen = torch._neg_view(as_seen) if tensor.is_neg() else as_seen
+    as_seen[:held].copy_(as_host(tensor.as_strided((held,), (1,))))
     return tensor.set_(on_device(grown.view(size), tensor.device.index))
 
 

@@ -83,6 +83,22 @@ def test_models_are_copied_and_saved_with_their_device(tmp_path: Path) -> None:
     assert on_host.device.type == "cpu" and torch.equal(on_host, model.weight.detach().cpu())
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_loader_that_pins_memory_gives_batches_of_the_host(workers: int) -> None:
+    batches = torch.utils.data.DataLoader(X, 2, pin_memory=True, num_workers=workers)
+    found = torch.cat(list(batches))
+    assert found.device.type == "cpu" and torch.equal(found, X)
+
+
+@pytest.mark.parametrize("device", ["cpu", "neuron"])
+def test_data_parallel_calls_a_module_where_it_is(device: str) -> None:
+    model = torch.nn.Linear(6, 2)
+    expected = model(X)
+    found = torch.nn.DataParallel(model.to(device))(X.to(device))
+    assert found.device.type == device
+    torch.testing.assert_close(found.cpu(), expected)
+
+
 VIEWS: dict[str, Callable[[torch.Tensor], Any]] = {
     "conjugates": lambda z: z.conj(),
     "negatives": torch._neg_view,

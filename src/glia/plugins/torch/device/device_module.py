@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -183,6 +184,21 @@ def _patch_printing() -> None:
     module._tensor_str = printed
 
 
+def _patch_data_parallel() -> None:
+    """Let torch.nn.DataParallel call its module as it is, as where there is no accelerator.
+
+    What it does on several devices PyTorch has for CUDA only.
+    """
+    module: Any = importlib.import_module("torch.nn.parallel.data_parallel")
+    found = module._get_available_device_type
+
+    def available() -> str | None:
+        kind: str | None = found()
+        return None if kind == NAME else kind
+
+    module._get_available_device_type = available
+
+
 @functools.cache
 def register() -> tuple[torch.library.Library, ...]:
     """Make the device known to PyTorch, once in a process."""
@@ -196,6 +212,7 @@ def register() -> tuple[torch.library.Library, ...]:
     autocast.register(operators, everything)
     _patch_storages()
     _patch_printing()
+    _patch_data_parallel()
     if torch.distributed.is_available():
         distributed.register()
     return everything, operators

@@ -110,8 +110,14 @@ def _item(tensor: torch.Tensor) -> Any:
     return as_host(tensor).item()
 
 
+def _pinned(tensor: torch.Tensor, device: Any = None) -> torch.Tensor:
+    """A copy of a tensor of the host, whose memory the device reads wherever it lies."""
+    return tensor.clone()
+
+
 def register(library: torch.library.Library) -> None:
     """Enter these operators as those of the device."""
+    library.impl("_pin_memory", _pinned, "CPU")
     for operator in _METADATA:
         library.impl(operator, _redispatched(operator), "PrivateUse1")
     for operator in _MOVES:

@@ -217,6 +217,55 @@ def test_autocast_narrows_products_and_not_sums_of_exponentials() -> None:
 # --- training -------------------------------------------------------------------------------------
 
 
+RECURRENT: dict[str, Callable[[], torch.nn.Module]] = {
+    "LSTM": lambda: torch.nn.LSTM(6, 3, 2, bidirectional=True),
+    "a projected LSTM": lambda: torch.nn.LSTM(6, 3, proj_size=2),
+    "GRU": lambda: torch.nn.GRU(6, 3),
+    "LSTMCell": lambda: torch.nn.LSTMCell(6, 3, bias=False),
+    "GRUCell": lambda: torch.nn.GRUCell(6, 3, bias=False),
+}
+
+
+def with_gradients(layer: torch.nn.Module, run: Any, x: torch.Tensor) -> list[torch.Tensor]:
+    """A layer's first result, and the gradients of its parameters."""
+    found = run(x)
+    first = found[0] if isinstance(found, tuple) else found
+    first.square().sum().backward()
+    return [first, *(each.grad for each in layer.parameters() if each.grad is not None)]
+
+
+@pytest.mark.parametrize("name", RECURRENT)
+def test_recurrent_layers_have_their_gradients(name: str) -> None:
+    torch.manual_seed(0)
+    layer = RECURRENT[name]()
+    on_device = copy.deepcopy(layer).to("neuron")
+    found = with_gradients(on_device, on_device, X.to("neuron"))
+    for ours, theirs in zip(found, with_gradients(layer, layer, X), strict=True):
+        close(ours, theirs, 1e-4)
+
+
+def test_operators_outside_of_graphs_are_not_compiled_by_dynamo() -> None:
+    torch._dynamo.reset()
+    layer, graphs = torch.nn.LSTM(6, 3).to("neuron"), []
+
+    def noted(graph: Any, inputs: Any) -> Any:
+        graphs.append(graph)
+        return graph.forward
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        return layer(x / 3)[0] / 3  # Dynamo takes no function with an LSTM
+
+    found = torch.compile(step, backend=noted)(X.to("neuron"))
+    close(found, step(X.to("neuron")).cpu())
+    assert not graphs
+
+
+def test_recurrent_layers_are_narrow_under_autocast() -> None:
+    layer = torch.nn.LSTM(6, 3).to("neuron")
+    with torch.autocast("neuron", dtype=torch.float16):
+        assert layer(X.to("neuron"))[0].dtype is torch.float16
+
+
 def classifier() -> torch.nn.Module:
     torch.manual_seed(0)
     return torch.nn.Sequential(

@@ -25,8 +25,8 @@ from glia.base.suggestions import nearest
 from glia.frontend.errors import DynamicShape, UnsupportedOperator
 from glia.graph.ir import TensorType
 from glia.plugins.hlo_module import HloModule, HloValue
-from glia.plugins.torch.aten.derived import DERIVED, of_pytorch
-from glia.plugins.torch.aten.families import TABLE
+from glia.plugins.torch.aten.derived import of_pytorch
+from glia.plugins.torch.aten.families import DERIVED, TABLE
 from glia.plugins.torch.aten.operator_table import OperatorCall
 from glia.plugins.torch.aten.randomness import (
     RandomState,

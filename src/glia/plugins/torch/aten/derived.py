@@ -29,7 +29,7 @@ DERIVED: dict[Any, Decomposition] = {}
 """What stands for a call of an operator overload."""
 
 
-def _derives(*operators: Any) -> Callable[[_Function], _Function]:
+def derives(*operators: Any) -> Callable[[_Function], _Function]:
     """Enter a function as what stands for operator overloads."""
     return entered(DERIVED, operators)
 
@@ -51,7 +51,7 @@ def _gradient(function: Decomposition, x: Tensor, grad: Tensor) -> Tensor:
     return found
 
 
-@_derives(aten.multi_margin_loss_backward.default)
+@derives(aten.multi_margin_loss_backward.default)
 def _multi_margin_loss_backward(
     grad: Tensor,
     x: Tensor,
@@ -65,7 +65,7 @@ def _multi_margin_loss_backward(
     return _gradient(lambda x: forward(x, target, p, margin, weight, reduction), x, grad)
 
 
-@_derives(aten.multilabel_margin_loss_backward.default)
+@derives(aten.multilabel_margin_loss_backward.default)
 def _multilabel_margin_loss_backward(
     grad: Tensor, x: Tensor, target: Tensor, reduction: int, is_target: Tensor
 ) -> Tensor:
@@ -90,14 +90,14 @@ def _norm_gradient(difference: Tensor, p: float, grad: Tensor, norm: Tensor) -> 
     return grad * difference.sign() * power / nonzero ** (p - 1)
 
 
-@_derives(aten._cdist_backward.default)
+@derives(aten._cdist_backward.default)
 def _cdist_backward(grad: Tensor, x: Tensor, y: Tensor, p: float, norm: Tensor) -> Tensor:
     """The gradient of the first operand."""
     difference = x.unsqueeze(-2) - y.unsqueeze(-3)
     return _norm_gradient(difference, p, grad, norm).sum(-2)
 
 
-@_derives(aten._pdist_backward.default)
+@derives(aten._pdist_backward.default)
 def _pdist_backward(grad: Tensor, x: Tensor, p: float, norm: Tensor) -> Tensor:
     """Each pair's gradient, for its first row, and negated for its second."""
     if norm.numel() == 0:
@@ -116,7 +116,7 @@ def _bags(indices: Tensor, offsets: Tensor) -> Tensor:
     return (offsets <= element[:, None]).sum(1) - 1
 
 
-@_derives(aten._embedding_bag_per_sample_weights_backward.default)
+@derives(aten._embedding_bag_per_sample_weights_backward.default)
 def _embedding_bag_weights_backward(
     grad: Tensor,
     weight: Tensor,
@@ -131,7 +131,7 @@ def _embedding_bag_weights_backward(
     return torch.where(indices == padding, 0, found)
 
 
-@_derives(aten._embedding_bag_backward.default)
+@derives(aten._embedding_bag_backward.default)
 def _embedding_bag_backward(
     grad: Tensor,
     indices: Tensor,
@@ -164,7 +164,7 @@ def _embedding_bag_backward(
     return zeros.index_add(0, indices, grad[bag] * share[:, None])
 
 
-@_derives(aten.masked_scatter_backward.default)
+@derives(aten.masked_scatter_backward.default)
 def _masked_scatter_backward(grad: Tensor, mask: Tensor, sizes: Sequence[int]) -> Tensor:
     """The elements that a mask chose, in their order, and zeros after them."""
     count = math.prod(sizes)
@@ -177,7 +177,7 @@ def _masked_scatter_backward(grad: Tensor, mask: Tensor, sizes: Sequence[int]) -
 # --- pooling -------------------------------------------------------------------------------------
 
 
-@_derives(aten.adaptive_max_pool2d.default, aten.adaptive_max_pool3d.default)
+@derives(aten.adaptive_max_pool2d.default, aten.adaptive_max_pool3d.default)
 def _adaptive_max_pool(x: Tensor, sizes: Sequence[int]) -> tuple[Tensor, Tensor]:
     """The greatest of each part, and its place in the flat image.
 
@@ -208,7 +208,7 @@ def _part_places(extent: int, size: int, device: torch.device) -> Tensor:
 # --- products ------------------------------------------------------------------------------------
 
 
-@_derives(aten._trilinear.default)
+@derives(aten._trilinear.default)
 def _trilinear(
     x: Tensor,
     y: Tensor,
@@ -230,7 +230,7 @@ def _trilinear(
     return torch.einsum(f"{terms}->{subscripts(summed)}", x, y, z)
 
 
-@_derives(aten.addbmm.default)
+@derives(aten.addbmm.default)
 def _addbmm(x: Tensor, left: Tensor, right: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     if not x.is_floating_point():
         alpha, beta = int(alpha), int(beta)
@@ -264,7 +264,7 @@ def _scores(
     return scores.masked_fill(hidden, -math.inf).softmax(-1)
 
 
-@_derives(aten._native_multi_head_attention.default)
+@derives(aten._native_multi_head_attention.default)
 def _multi_head_attention(
     query: Tensor,
     key: Tensor,
@@ -295,7 +295,7 @@ def _multi_head_attention(
     return found, shares.mean(1) if average_attn_weights else shares
 
 
-@_derives(aten._transformer_encoder_layer_fwd.default)
+@derives(aten._transformer_encoder_layer_fwd.default)
 def _transformer_encoder_layer(
     x: Tensor,
     width: int,
@@ -360,7 +360,7 @@ def _at_rank(
     return values, indices
 
 
-@_derives(aten.kthvalue.default)
+@derives(aten.kthvalue.default)
 def _kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
     return _at_rank(x, lambda _: k - 1, dim, keepdim)
 
@@ -394,14 +394,14 @@ def _median_of_all(place: Callable[[Tensor, int], Tensor | int], x: Tensor) -> T
 
 
 for _packet, _place in ((aten.median, _middle), (aten.nanmedian, _middle_of_numbers)):
-    _derives(_packet.dim)(functools.partial(_median_along, _place))
-    _derives(_packet.default)(functools.partial(_median_of_all, _place))
+    derives(_packet.dim)(functools.partial(_median_along, _place))
+    derives(_packet.default)(functools.partial(_median_of_all, _place))
 
 
 # --- elementwise ---------------------------------------------------------------------------------
 
 
-@_derives(aten._efficientzerotensor.default)
+@derives(aten._efficientzerotensor.default)
 def _efficientzerotensor(size: Sequence[int], **options: Any) -> Tensor:
     return torch.zeros(size, **options)
 
@@ -413,22 +413,22 @@ def _numbers_first(x: Tensor, y: Tensor, choose: Decomposition) -> Tensor:
     return torch.where(x.isnan(), y, torch.where(y.isnan(), x, choose(x, y)))
 
 
-@_derives(aten.polar.default)
+@derives(aten.polar.default)
 def _polar(size: Tensor, angle: Tensor) -> Tensor:
     return torch.complex(size * angle.cos(), size * angle.sin())
 
 
-@_derives(aten.fmax.default)
+@derives(aten.fmax.default)
 def _fmax(x: Tensor, y: Tensor) -> Tensor:
     return _numbers_first(x, y, torch.maximum)
 
 
-@_derives(aten.fmin.default)
+@derives(aten.fmin.default)
 def _fmin(x: Tensor, y: Tensor) -> Tensor:
     return _numbers_first(x, y, torch.minimum)
 
 
-@_derives(aten.hypot.default)
+@derives(aten.hypot.default)
 def _hypot(x: Tensor, y: Tensor) -> Tensor:
     """The hypotenuse, scaled so that no square is beyond the range."""
     x, y = x.abs(), y.abs()
@@ -438,7 +438,7 @@ def _hypot(x: Tensor, y: Tensor) -> Tensor:
     return torch.where(torch.isinf(longer) | torch.isinf(shorter), math.inf, found)
 
 
-@_derives(aten.signbit.default)
+@derives(aten.signbit.default)
 def _signbit(x: Tensor) -> Tensor:
     """Whether the sign bit is set: of a zero, it is in the reciprocal's sign."""
     if not x.is_floating_point():
@@ -446,7 +446,7 @@ def _signbit(x: Tensor) -> Tensor:
     return torch.where(x == 0, torch.reciprocal(x) < 0, x < 0)
 
 
-@_derives(aten.copysign.Tensor, aten.copysign.Scalar)
+@derives(aten.copysign.Tensor, aten.copysign.Scalar)
 def _copysign(x: Tensor, y: Tensor | float) -> Tensor:
     negative = torch.signbit(y) if isinstance(y, Tensor) else math.copysign(1, y) < 0
     size = x.abs() if x.is_floating_point() else x.float().abs()
@@ -473,7 +473,7 @@ def _wide(function: Decomposition) -> Decomposition:
     return widened
 
 
-@_derives(aten.lgamma.default)
+@derives(aten.lgamma.default)
 @_wide
 def _lgamma(x: Tensor) -> Tensor:
     """The logarithm of the absolute value of the gamma function, reflected below one half."""
@@ -505,7 +505,7 @@ def _beyond_ten(x: Tensor, term: Decomposition) -> tuple[Tensor, Tensor]:
     return x, total
 
 
-@_derives(aten.digamma.default)
+@derives(aten.digamma.default)
 @_wide
 def _digamma(x: Tensor) -> Tensor:
     """The derivative of lgamma: its recurrence up to 10, and beyond it the asymptotic series."""
@@ -522,7 +522,7 @@ def _digamma(x: Tensor) -> Tensor:
     return torch.where(x == 0, torch.copysign(torch.full_like(x, math.inf), -x), found)
 
 
-@_derives(aten.polygamma.default)
+@derives(aten.polygamma.default)
 def _polygamma(n: int, x: Tensor) -> Tensor | NotImplementedType:
     """The derivatives of digamma: the function itself (0) and the first."""
     if n == 0:
@@ -552,7 +552,7 @@ _ERFINV_FAR = (
 )  # fmt: skip
 
 
-@_derives(aten.erfinv.default)
+@derives(aten.erfinv.default)
 @_wide
 def _erfinv(x: Tensor) -> Tensor:
     """The inverse of erf; infinite at -1 and 1, NaN beyond."""
@@ -573,7 +573,7 @@ def _polynomial(x: Tensor, terms: Sequence[float]) -> Tensor:
 # --- search and choice ---------------------------------------------------------------------------
 
 
-@_derives(aten.searchsorted.Tensor)
+@derives(aten.searchsorted.Tensor)
 def _searchsorted(
     edges: Tensor,
     x: Tensor,
@@ -594,12 +594,12 @@ def _searchsorted(
     return below.sum(-1, dtype=torch.int32 if out_int32 else torch.int64)
 
 
-@_derives(aten.searchsorted.Scalar)
+@derives(aten.searchsorted.Scalar)
 def _searchsorted_scalar(edges: Tensor, x: float, **options: Any) -> Tensor:
     return _searchsorted(edges, torch.full((), x, dtype=edges.dtype), **options)
 
 
-@_derives(aten.multinomial.default)
+@derives(aten.multinomial.default)
 def _multinomial(
     x: Tensor, count: int, replacement: bool = False, *, generator: None = None
 ) -> Tensor:
@@ -617,13 +617,13 @@ def _multinomial(
     return torch.minimum(found, last)
 
 
-@_derives(aten.take.default)
+@derives(aten.take.default)
 def _elements(x: Tensor, indices: Tensor) -> Tensor:
     """Elements by their place in memory order."""
     return x.reshape(-1)[indices]
 
 
-@_derives(aten.put.default)
+@derives(aten.put.default)
 def _with_elements(x: Tensor, indices: Tensor, values: Tensor, accumulate: bool = False) -> Tensor:
     """x with elements replaced, or added to, by their place in memory order."""
     places = (indices.reshape(-1),)

@@ -1,4 +1,7 @@
-"""All families of ATen operators, which enter their lowerings in `TABLE` when they load."""
+"""All families of ATen operators, complete when this is loaded.
+
+They enter their lowerings in `TABLE`, or what they are made of in `DERIVED`.
+"""
 
 from glia.plugins.torch.aten import (
     contraction,
@@ -8,16 +11,18 @@ from glia.plugins.torch.aten import (
     pointwise,
     pooling,
     randomness,
+    recurrent,
     reduce_scan_sort,
     resizing,
     sampling,
     shapes,
 )
+from glia.plugins.torch.aten.derived import DERIVED
 from glia.plugins.torch.aten.operator_table import TABLE
 
 FAMILIES = (
     contraction, custom, indexing, normalization, pointwise, pooling, randomness,
-    reduce_scan_sort, resizing, sampling, shapes,
+    recurrent, reduce_scan_sort, resizing, sampling, shapes,
 )  # fmt: skip
 
-__all__ = ["FAMILIES", "TABLE"]
+__all__ = ["DERIVED", "FAMILIES", "TABLE"]

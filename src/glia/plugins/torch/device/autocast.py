@@ -9,6 +9,7 @@ import torch
 from torch.utils._pytree import tree_map
 
 from glia.plugins.torch.device.device_memory import NAME, is_on_device
+from glia.plugins.torch.device.registration import enter
 
 _KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastPrivateUse1)
 
@@ -18,6 +19,8 @@ NARROW = (
     "chain_matmul", "prelu", "scaled_dot_product_attention", "conv1d", "conv2d", "conv3d",
     "conv_transpose1d", "conv_transpose2d.input", "conv_transpose3d.input", "convolution",
     "conv_tbc", "linalg_multi_dot", "linalg_vecdot", "einsum",
+    "_thnn_fused_lstm_cell", "_thnn_fused_gru_cell", "lstm_cell", "gru_cell", "rnn_tanh_cell",
+    "rnn_relu_cell",
 )  # fmt: skip
 WIDE = (
     "acos", "asin", "cosh", "erfinv", "exp", "expm1", "log", "log10", "log2", "log1p",
@@ -36,9 +39,9 @@ def register(library: torch.library.Library, fallthrough: torch.library.Library)
     """Enter what operators do under torch.autocast("neuron"); others do what they always do."""
     fallthrough.fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")
     for name in NARROW:
-        library.impl(name, _cast(name, torch.get_autocast_dtype), "AutocastPrivateUse1")
+        enter(library, name, _cast(name, torch.get_autocast_dtype), "AutocastPrivateUse1")
     for name in WIDE:
-        library.impl(name, _cast(name, lambda _: torch.float32), "AutocastPrivateUse1")
+        enter(library, name, _cast(name, lambda _: torch.float32), "AutocastPrivateUse1")
 
 
 def _cast(name: str, chosen: Callable[[str], torch.dtype]) -> Callable[..., Any]:

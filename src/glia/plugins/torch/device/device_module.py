@@ -21,6 +21,7 @@ from glia.plugins.torch.device.device_memory import (
     is_on_device,
     on_device,
 )
+from glia.plugins.torch.device.registration import enter, never_compiled
 from glia.runtime.model import import_object
 
 aten = torch.ops.aten
@@ -142,7 +143,23 @@ def _first(operator: Any) -> Callable[..., Any]:
 _NEVER_COMPOSED = (
     aten.convolution.default, aten.convolution_backward.default, aten.native_layer_norm.default,
     aten.native_group_norm.default, aten.conj_physical_.default,
+    aten._thnn_fused_lstm_cell.default, aten._thnn_fused_lstm_cell_backward_impl.default,
+    aten._thnn_fused_gru_cell.default, aten._thnn_fused_gru_cell_backward.default,
 )  # fmt: skip
+# PyTorch has these for accelerators only, without a description of the results
+_UNDESCRIBED = (
+    aten._thnn_fused_gru_cell.default, aten._thnn_fused_gru_cell_backward.default,
+)  # fmt: skip
+
+
+def _described_by(operator: Any) -> Callable[..., Any]:
+    """An operator on tensors without contents, by what it is made of."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        made_of = import_object("glia.plugins.torch.aten.families:DERIVED")
+        return made_of[operator](*args, **kwargs)
+
+    return call
 
 
 def _storage_on_device(
@@ -205,10 +222,12 @@ def register() -> tuple[torch.library.Library, ...]:
     _setup_privateuseone_for_python_backend(NAME, DeviceModule(), _Hooks())
     everything = torch.library.Library("_", "IMPL")
     operators = torch.library.Library("aten", "IMPL")
-    everything.fallback(_operator, "PrivateUse1")
+    everything.fallback(never_compiled(_operator), "PrivateUse1")
     memory_operators.register(operators)
     for operator in _NEVER_COMPOSED:
-        operators.impl(operator, _first(operator), "PrivateUse1")
+        enter(operators, operator, _first(operator))
+    for operator in _UNDESCRIBED:
+        enter(operators, operator, _described_by(operator), "Meta")
     autocast.register(operators, everything)
     _patch_storages()
     _patch_printing()

@@ -37,6 +37,7 @@ from glia.plugins.torch.device.device_memory import (
     is_on_device,
     on_device,
 )
+from glia.plugins.torch.device.registration import enter
 from glia.plugins.torch.lowering import decompositions, lower
 from glia.plugins.torch.program import Options, Program
 
@@ -395,10 +396,10 @@ def register_operators() -> torch.library.Library:
     PyTorch would compose some of others, and gives the rest room for their results first.
     """
     library = torch.library.Library("aten", "IMPL")
-    library.impl("native_batch_norm", _batch_norm, "PrivateUse1")
+    enter(library, "native_batch_norm", _batch_norm)
     for operator in TABLE:
         if operator.namespace == "aten" and _is_own(operator):
-            library.impl(operator, functools.partial(run, operator), "PrivateUse1")
+            enter(library, operator, functools.partial(run, operator))
     return library
 
 

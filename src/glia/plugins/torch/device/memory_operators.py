@@ -14,6 +14,7 @@ from glia.plugins.torch.device.device_memory import (
     is_on_device,
     on_device,
 )
+from glia.plugins.torch.device.registration import enter
 
 aten = torch.ops.aten
 
@@ -117,13 +118,13 @@ def _pinned(tensor: torch.Tensor, device: Any = None) -> torch.Tensor:
 
 def register(library: torch.library.Library) -> None:
     """Enter these operators as those of the device."""
-    library.impl("_pin_memory", _pinned, "CPU")
+    enter(library, "_pin_memory", _pinned, "CPU")
     for operator in _METADATA:
-        library.impl(operator, _redispatched(operator), "PrivateUse1")
+        enter(library, operator, _redispatched(operator))
     for operator in _MOVES:
-        library.impl(operator, _moving(operator), "PrivateUse1")
+        enter(library, operator, _moving(operator))
     for name, function in _OTHERS.items():
-        library.impl(name, function, "PrivateUse1")
+        enter(library, name, function)
 
 
 _OTHERS: dict[str, Callable[..., Any]] = {

@@ -299,6 +299,65 @@ def test_training_takes_the_steps_that_it_takes_on_the_cpu(device: str) -> None:
         close(ours.get_buffer(name), buffer)
 
 
+OPTIMIZERS: dict[str, Callable[[Any], Any]] = {
+    "Adam": lambda x: torch.optim.Adam(x, 0.1, amsgrad=True, weight_decay=0.1, fused=True),
+    "AdamW": lambda x: torch.optim.AdamW(x, 0.1, maximize=True, fused=True),
+    "SGD": lambda x: torch.optim.SGD(x, 0.1, weight_decay=0.1, fused=True),
+    "SGD with momentum": lambda x: torch.optim.SGD(x, 0.1, 0.9, nesterov=True, fused=True),
+    "Adagrad": lambda x: torch.optim.Adagrad(x, 0.1, lr_decay=0.1, fused=True),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_fused_optimizers_take_their_steps_on_the_device(name: str) -> None:
+    def stepped(device: str) -> list[torch.Tensor]:
+        shapes: tuple[tuple[int, ...], ...] = ((2, 3), (), (2, 3))
+        weights = [torch.ones(shape, device=device, requires_grad=True) for shape in shapes]
+        optimizer = OPTIMIZERS[name](weights)
+        schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+        for step in range(3):
+            for each in weights:
+                each.grad = torch.full_like(each, 0.5 + step).detach()
+            optimizer.step()
+            schedule.step()
+        return weights
+
+    before = len(eager._RUNS)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", eager.HostFallback)
+        found = stepped("neuron")
+    programs = [run for run in list(eager._RUNS)[before:] if "_fused_" in str(run[0])]
+    assert len(programs) <= 4  # the first step of SGD has its own
+    for ours, theirs in zip(found, stepped("cpu"), strict=True):
+        close(ours, theirs)
+
+
+@pytest.mark.parametrize("is_fused", [False, True])
+def test_scaled_gradients_train_in_half_precision(is_fused: bool) -> None:
+    def trained(device: str) -> tuple[list[float], list[float]]:
+        torch.manual_seed(0)
+        model = torch.nn.Linear(6, 2).to(device)
+        optimizer = torch.optim.AdamW(model.parameters(), 0.1, fused=is_fused)
+        scaler = torch.amp.GradScaler(device, init_scale=2.0**16, growth_interval=2)
+        losses, scales = [], []
+        for _ in range(5):
+            with torch.autocast(device, dtype=torch.float16):
+                loss = model(X.to(device)).square().sum()
+            optimizer.zero_grad()
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            losses.append(loss.item())
+            scales.append(scaler.get_scale())
+        return losses, scales
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"aten\.reciprocal", eager.HostFallback)  # of float64
+        (losses, scales), expected = trained("neuron"), trained("cpu")
+    assert scales == expected[1] and min(scales) < 2**16 and sorted(scales) != scales[::-1]
+    torch.testing.assert_close(losses, expected[0], rtol=1e-2, atol=1e-3)
+
+
 def test_a_compiled_model_on_the_device_trains() -> None:
     torch._dynamo.reset()
     ours, theirs = classifier().to("neuron"), classifier()

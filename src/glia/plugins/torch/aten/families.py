@@ -8,6 +8,7 @@ from glia.plugins.torch.aten import (
     custom,
     indexing,
     normalization,
+    optimizer_steps,
     pointwise,
     pooling,
     randomness,
@@ -21,8 +22,8 @@ from glia.plugins.torch.aten.derived import DERIVED
 from glia.plugins.torch.aten.operator_table import TABLE
 
 FAMILIES = (
-    contraction, custom, indexing, normalization, pointwise, pooling, randomness,
-    recurrent, reduce_scan_sort, resizing, sampling, shapes,
+    contraction, custom, indexing, normalization, optimizer_steps, pointwise, pooling,
+    randomness, recurrent, reduce_scan_sort, resizing, sampling, shapes,
 )  # fmt: skip
 
 __all__ = ["DERIVED", "FAMILIES", "TABLE"]

@@ -25,7 +25,7 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._python_dispatch import _disable_current_modes
-from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 from glia.base.errors import CompileError
 from glia.cc_flags import environment_flags
@@ -111,6 +111,11 @@ class OperatorForm:
     numbers: tuple[Argument, ...]
     scaled: Scaled | None
 
+    def fresh(self, found: Any) -> list[Any]:
+        """The new values among the results of a call."""
+        several = found if len(self.results) > 1 else (found,) if self.results else ()
+        return [each for each, old in zip(several, self.results, strict=True) if old is None]
+
     def returned(self, fresh: Sequence[Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """What a call returns, of new values and of arguments that it has written."""
         supply = iter(fresh)
@@ -126,7 +131,8 @@ def form_of(operator: Any) -> OperatorForm:
     lists = False
     for place, each in enumerate(schema.arguments):
         if each.alias_info is not None and each.alias_info.is_write:
-            (letter,) = each.alias_info.before_set
+            # A list has no letter
+            letter = next(iter(each.alias_info.before_set), each.name)
             written[letter] = Argument(place, each.name, each.is_out)
             lists |= "List" in str(each.type)
     draws = torch.Tag.nondeterministic_seeded in operator.tags
@@ -182,7 +188,10 @@ _RUNS: dict[tuple[Any, ...], Run] = {}
 def run(operator: Any, *args: Any, **kwargs: Any) -> Any:
     """The results of an operator for arguments of which some are on the device."""
     inputs = args, kwargs
-    for each in form_of(operator).numbers:
+    form = form_of(operator)
+    if form.writes_lists and len(args[0]) != 1:
+        return _run_for_each(operator, args, kwargs)
+    for each in form.numbers:
         if type(number := each.of(args, kwargs)) is float and _has_dimensions(args):
             inputs = each.replaced(*inputs, torch.tensor(number, dtype=torch.float32))
     tensors: list[torch.Tensor] = []
@@ -193,6 +202,16 @@ def run(operator: Any, *args: Any, **kwargs: Any) -> Any:
     if found is None:
         found = _RUNS[key] = _run_of(call)
     return found(call)
+
+
+def _run_for_each(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Run an operator for each tensor of the lists that it writes: one program for each shape.
+
+    Those that PyTorch does not compose itself are steps of optimizers, of one tensor at a time.
+    """
+    for place in range(len(args[0])):
+        parts = [each[place : place + 1] if isinstance(each, list) else each for each in args]
+        run(operator, *parts, **kwargs)
 
 
 def _has_dimensions(args: Sequence[Any]) -> bool:
@@ -219,8 +238,6 @@ def _run_of(call: EagerCall) -> Run:
         return run_on_host
     if "index" not in call.operator.__name__:  # indices may be the host's
         check_devices(str(call.operator), call.tensors)
-    if form.writes_lists:
-        return _Unavailable("it writes to lists of tensors")
     try:
         return _Compiled(call)
     except CompileError as problem:
@@ -241,15 +258,13 @@ def run_on_host(call: EagerCall) -> Any:
     outs = [each for each in form.written if each.is_out]
     for each in outs:
         # What is imported cannot grow
-        args, kwargs = each.replaced(args, kwargs, torch.empty_like(each.of(args, kwargs)))
+        fresh = tree_map(torch.empty_like, each.of(args, kwargs))
+        args, kwargs = each.replaced(args, kwargs, fresh)
     found = call.operator(*args, **kwargs)
     for each in outs:
         _store(each.of(args, kwargs), each.of(call.args, call.kwargs))
-    if not form.results:
-        return None
-    several = found if len(form.results) > 1 else (found,)
-    fresh = [each for each, target in zip(several, form.results, strict=True) if target is None]
-    return form.returned([_for_device(each, core) for each in fresh], call.args, call.kwargs)
+    fresh = [_for_device(each, core) for each in form.fresh(found)]
+    return form.returned(fresh, call.args, call.kwargs)
 
 
 def _store(value: torch.Tensor, target: torch.Tensor) -> None:
@@ -318,9 +333,10 @@ class _Compiled:
             for t, dtype in zip(call.tensors, self._dtypes, strict=True)
         ]
         values = self._program(given)
-        count = len(values) - len(self._form.written)
-        for each, value in zip(self._form.written, values[count:], strict=True):
-            _store(value, each.of(call.args, call.kwargs))
+        targets = tree_leaves([each.of(call.args, call.kwargs) for each in self._form.written])
+        count = len(values) - len(targets)
+        for target, value in zip(targets, values[count:], strict=True):
+            _store(value, target)
         core = call.core()
         moved = [on_device(v, core) if isinstance(v, torch.Tensor) else v for v in values[:count]]
         fresh = tree_unflatten(moved, self._structure)
@@ -344,17 +360,17 @@ class _Compiled:
             lambda v: next(supply) if isinstance(v, torch.Tensor) else _for_host(v), call.inputs
         )
         for each in self._form.written:
-            old = each.of(args, kwargs)
-            new = torch.empty_like(old) if each.is_out else old.clone()
+            new = tree_map(torch.empty_like if each.is_out else torch.clone, each.of(args, kwargs))
             args, kwargs = each.replaced(args, kwargs, new)
         found = self._computed(call.operator, args, kwargs)
-        several = found if len(self._form.results) > 1 else (found,)
-        fresh = [v for v, target in zip(several, self._form.results, strict=True) if target is None]
+        fresh = self._form.fresh(found)
         flat, self._structure = tree_flatten(fresh)
-        return [*flat, *(each.of(args, kwargs) for each in self._form.written)]
+        return [*flat, *tree_leaves([each.of(args, kwargs) for each in self._form.written])]
 
     def _computed(self, operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """The results of the operator, which may have written arguments."""
+        if self._form.writes_lists:
+            return self._written(operator, args, kwargs)
         scaled = self._form.scaled
         scalar = scaled.scalar.of(args, kwargs) if scaled else None
         if scaled is None or not isinstance(scalar, torch.Tensor):
@@ -364,6 +380,17 @@ class _Compiled:
         for each in self._form.written:
             value = each.of(args, kwargs).copy_(value)
         return value
+
+    def _written(self, operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """Write what the operator without side effects returns, also of lists that are empty.
+
+        PyTorch derives it only where none is.
+        """
+        packet, overload = operator._schema.name.removeprefix("aten::"), operator._overloadname
+        pure = getattr(getattr(aten, packet.removesuffix("_")), overload)
+        found = decompositions()[pure](*args, **kwargs)
+        for each, value in zip(self._form.written, found, strict=True):
+            tree_map(torch.Tensor.copy_, each.of(args, kwargs), value)
 
 
 def _narrowed(tensor: torch.Tensor) -> torch.dtype:
@@ -389,6 +416,18 @@ def _batch_norm(
     return run(aten._native_batch_norm_legit.default, x, weight, bias, mean, variance, *rest)
 
 
+_STEPS = (aten._fused_adam_, aten._fused_adamw_, aten._fused_sgd_, aten._fused_adagrad_)
+
+
+def _step(packet: Any) -> Callable[..., None]:
+    """A step of an optimizer, whose rate may change from step to step."""
+
+    def call(*lists: Any, lr: float, **options: Any) -> None:
+        run(packet.tensor_lr, *lists, lr=torch.tensor(lr, dtype=torch.float32), **options)
+
+    return call
+
+
 @functools.cache
 def register_operators() -> torch.library.Library:
     """Enter the operators of the table as the device's own.
@@ -397,6 +436,8 @@ def register_operators() -> torch.library.Library:
     """
     library = torch.library.Library("aten", "IMPL")
     enter(library, "native_batch_norm", _batch_norm)
+    for packet in _STEPS:
+        enter(library, packet.default, _step(packet))
     for operator in TABLE:
         if operator.namespace == "aten" and _is_own(operator):
             enter(library, operator, functools.partial(run, operator))

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch.nn import functional
 
+from pytorch.gradients import assert_gradients
 from pytorch.samples import assert_close, evaluated, lowered
 from pytorch.test_resizing import assert_as_pytorch
 
@@ -148,3 +149,22 @@ def test_attention_for_inference_is_what_pytorch_computes(options: dict[str, boo
             found = torch.compile(model, backend="neuron")(x, x, x, **options, **masks)
             for part, wanted in zip(found, model(x, x, x, **options, **masks), strict=True):
                 torch.testing.assert_close(part, wanted)
+
+
+class Grouped(torch.nn.Module):
+    """Rows times the matrix of their group, as transformers has it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.matrices = torch.nn.Parameter(WEIGHT[:6].reshape(3, 3, 2))
+
+    def forward(self, rows: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = torch.ops.transformers.grouped_mm_fallback(rows, self.matrices, ends)
+        return found
+
+
+def test_products_of_groups_have_their_gradients() -> None:
+    pytest.importorskip("transformers.integrations.moe")  # which makes the operators
+    ends = torch.tensor([2, 2, 4], dtype=torch.int32)  # an empty group, and a row of none
+    rows = torch.linspace(-1, 2, 15).reshape(5, 3).requires_grad_()
+    assert_gradients(Grouped(), (rows, ends))

@@ -180,6 +180,14 @@ def test_an_operator_computes_what_it_does_on_the_cpu(name: str) -> None:
         close(ours, theirs)
 
 
+def test_whole_numbers_are_counted_in_parts_of_a_range() -> None:
+    x = torch.arange(-1, 9).repeat(2)
+    expected = torch.histc(x.float(), 4, 0, 7).int()
+    close(torch.histc(x.int().to("neuron"), 4, 0, 7), expected)
+    compiled = torch.compile(lambda x: torch.histc(x, 4, 0, 7), backend="neuron")
+    close(compiled(x.int().to("neuron")), expected)
+
+
 def test_what_the_device_lacks_runs_on_the_host_and_is_named_once() -> None:
     eager._REPORTED.clear()
     with pytest.warns(eager.HostFallback, match=r"aten\._linalg_svd") as raised:

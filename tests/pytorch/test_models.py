@@ -27,7 +27,6 @@ IMAGE = {
     "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64,
     "image_size": 32, "patch_size": 8,
 }  # fmt: skip
-EXPERTS = {"experts_implementation": "batched_mm"}  # the default is no operator of PyTorch's own
 
 ENCODERS: dict[str, dict[str, Any]] = {
     "Bert": {}, "Roberta": {}, "MPNet": {}, "Electra": {"embedding_size": 32},
@@ -45,7 +44,6 @@ DECODERS: dict[str, dict[str, Any]] = {
     "Mamba2": {"state_size": 8, "head_dim": 16, "num_heads": 4, "expand": 2, "n_groups": 2,
                "chunk_size": 4},
 }  # fmt: skip
-MIXTURES = ("Mixtral", "Qwen3Moe")
 VISION: dict[str, dict[str, Any]] = {
     "ViT": IMAGE, "DeiT": IMAGE, "Dinov2": IMAGE,
     "Swin": {"image_size": 32, "patch_size": 4, "embed_dim": 16, "depths": [1, 1],
@@ -71,8 +69,7 @@ def encoder(name: str) -> Any:
 
 def decoder(name: str) -> Any:
     chosen = config(name, **{**TEXT, **DECODERS[name]}, use_cache=False)
-    experts = EXPERTS if name in MIXTURES else {}
-    return transformers.AutoModelForCausalLM.from_config(chosen, **experts)
+    return transformers.AutoModelForCausalLM.from_config(chosen)
 
 
 def image_model(name: str) -> Any:

@@ -27,7 +27,7 @@ from glia.graph.ir import TensorType
 from glia.plugins.hlo_module import HloModule, HloValue
 from glia.plugins.torch.aten.derived import of_pytorch
 from glia.plugins.torch.aten.families import DERIVED, TABLE
-from glia.plugins.torch.aten.operator_table import OperatorCall
+from glia.plugins.torch.aten.operator_table import OperatorCall, lowering_of
 from glia.plugins.torch.aten.randomness import (
     RandomState,
     is_random,
@@ -177,7 +177,7 @@ class _GraphWriter:
             return self._random_call(node)
         if target in OPERATORS:
             return self._inlined(node)
-        lowering = TABLE.get(target)
+        lowering = lowering_of(target)
         if lowering is None:
             raise unsupported(node)
         given = [each.meta.get("val") if isinstance(each, Node) else each for each in node.args]
@@ -302,7 +302,8 @@ def unsupported_nodes(graph: Graph) -> list[Node]:
 def is_supported(node: Node) -> bool:
     """Whether the table has a call's operator, or it needs none."""
     has_tensors = _has_tensors(node.meta.get("val"))
-    return node.target in TABLE or node.target is operator.getitem or not has_tensors
+    has_lowering = lowering_of(node.target) is not None
+    return has_lowering or node.target is operator.getitem or not has_tensors
 
 
 def any_random(graph: Graph) -> bool:

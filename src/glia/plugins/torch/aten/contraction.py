@@ -13,7 +13,13 @@ from glia.frontend.errors import UnsupportedOperator
 from glia.graph.ir import TensorType
 from glia.plugins.hlo_module import HloValue
 from glia.plugins.hlo_writer import Number, Window, product
-from glia.plugins.torch.aten.operator_table import OperatorCall, lowers, normalized, per_dimension
+from glia.plugins.torch.aten.operator_table import (
+    OperatorCall,
+    lowers,
+    lowers_of_package,
+    normalized,
+    per_dimension,
+)
 
 aten = torch.ops.aten
 
@@ -80,9 +86,42 @@ def _grouped_mm(
     if (x.rank, y.rank) != (2, 3) or bias is not None:
         form = f"aten._grouped_mm of {x.type} and {y.type}"
         raise UnsupportedOperator(opcode=form, nearest="", loc=at.computation.loc)
+    return at.finished(_grouped(at, x, y, ends))
+
+
+def _grouped(at: OperatorCall, x: HloValue, y: HloValue, ends: HloValue) -> HloValue:
+    """Rows of x in groups, times the matrix of each in y; zero after the last group."""
+    starts, ends = _starts_and_ends(at, ends)
+    return at.ragged_dot(x, y, at.subtract(ends, starts))
+
+
+def _starts_and_ends(at: OperatorCall, ends: HloValue) -> tuple[HloValue, HloValue]:
     ends = at.convert(ends, S32)
-    starts = at.pad(ends, at.constant(0, S32), [1], [-1])
-    return at.finished(at.ragged_dot(x, y, at.subtract(ends, starts)))
+    return at.pad(ends, at.constant(0, S32), [1], [-1]), ends
+
+
+@lowers_of_package("transformers.grouped_mm_fallback.default")
+def _grouped_by_transformers(
+    at: OperatorCall, x: HloValue, y: HloValue, ends: HloValue
+) -> HloValue:
+    """The same, for dtypes that PyTorch's operator does not take."""
+    return at.finished(_grouped(at, x, y, ends))
+
+
+@lowers_of_package("transformers.grouped_mm_fallback_backward.default")
+def _grouped_backward_by_transformers(
+    at: OperatorCall, x: HloValue, y: HloValue, ends: HloValue, grad: HloValue
+) -> tuple[HloValue, HloValue]:
+    """The gradients of x and y."""
+    of_x = _grouped(at, grad, at.transpose(y, (0, 2, 1)), ends)
+    shape = (y.shape[0], *x.shape)
+    rows = at.iota(TensorType(S32, shape), 1)
+    starts, ends = (at.broadcast(each, shape, (0,)) for each in _starts_and_ends(at, ends))
+    inside = at.binary("and", at.compare("GE", rows, starts), at.compare("LT", rows, ends))
+    wide = at.broadcast(x, shape, (1, 2))
+    of_group = at.select(inside, wide, at.filled_like(0, wide))
+    of_y = at.dot(of_group, grad, (1, 0), (), _of_sums(x.dtype))
+    return at.convert(of_x, x.dtype), at.convert(of_y, y.dtype)
 
 
 def _of_sums(dtype: DType) -> DType:

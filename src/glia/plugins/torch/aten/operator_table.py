@@ -26,9 +26,23 @@ values as that has results.
 """
 
 
+OF_PACKAGES: dict[str, Lowering] = {}
+"""The lowering of operators that other packages define, by what they are called."""
+
+
+def lowering_of(operator: Any) -> Lowering | None:
+    """The lowering of an operator overload, if there is one."""
+    return TABLE.get(operator) or OF_PACKAGES.get(str(operator))
+
+
 def lowers(*operators: Any) -> Callable[[_Function], _Function]:
     """Enter a function as the lowering of operator overloads."""
     return entered(TABLE, operators)
+
+
+def lowers_of_package(*names: str) -> Callable[[_Function], _Function]:
+    """Enter a function as the lowering of operators of another package."""
+    return entered(OF_PACKAGES, names)
 
 
 def entered(

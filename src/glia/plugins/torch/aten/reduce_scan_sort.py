@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import torch
 
-from glia.base.dtype import PRED, S32, S64
+from glia.base.dtype import F32, PRED, S32, S64
 from glia.graph.ir import TensorType
 from glia.plugins.hlo_module import HloValue
 from glia.plugins.hlo_writer import HloWriter, Number, Window, product
@@ -442,7 +442,8 @@ def _histc(
     at: OperatorCall, x: HloValue, bins: int = 100, low: Number = 0, high: Number = 0
 ) -> HloValue:
     """How many elements lie in each of equal parts of a range; the last part has its end."""
-    flat = at.reshape(at.wide(x), [product(x.shape)])
+    wide = at.wide(x) if x.dtype.is_float else at.convert(x, F32)
+    flat = at.reshape(wide, [product(x.shape)])
     if low == high:
         least = at.reduce("minimum", flat, at.highest(flat.dtype), [0])
         greatest = at.reduce("maximum", flat, at.lowest(flat.dtype), [0])

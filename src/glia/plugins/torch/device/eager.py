@@ -416,6 +416,14 @@ def _batch_norm(
     return run(aten._native_batch_norm_legit.default, x, weight, bias, mean, variance, *rest)
 
 
+def _histc(x: torch.Tensor, *rest: Any, **options: Any) -> torch.Tensor:
+    """histc, which PyTorch describes for integers on some devices only."""
+    if x.is_floating_point():
+        found: torch.Tensor = run(aten.histc.default, x, *rest, **options)
+        return found
+    return _histc(x.float(), *rest, **options).to(x.dtype)
+
+
 _STEPS = (aten._fused_adam_, aten._fused_adamw_, aten._fused_sgd_, aten._fused_adagrad_)
 
 
@@ -436,6 +444,7 @@ def register_operators() -> torch.library.Library:
     """
     library = torch.library.Library("aten", "IMPL")
     enter(library, "native_batch_norm", _batch_norm)
+    enter(library, "histc", _histc)
     for packet in _STEPS:
         enter(library, packet.default, _step(packet))
     for operator in TABLE:

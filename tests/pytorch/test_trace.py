@@ -214,6 +214,50 @@ def test_what_the_device_lacks_runs_on_the_host(tmp_path: Path) -> None:
             torch_neuronx.trace(module, x, partitioner_config=config)
 
 
+class MixedCache(torch.nn.Module):
+    """States, of which one is written in place, beside an operator that no device has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cache = torch.nn.Parameter(torch.zeros(3, 3))
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        grown = self.cache + x
+        self.count.add_(1)
+        return self.cache, torch.linalg.svdvals(grown).sum() + self.count, grown
+
+
+IN_PARTS = torch_neuronx.PartitionerConfig(model_support_percentage_threshold=0.0)
+
+
+def test_a_state_advances_where_a_part_runs_on_the_host(tmp_path: Path) -> None:
+    module, x = MixedCache(), torch.ones(3, 3)
+    trace = torch_neuronx.trace(
+        module, x, input_output_aliases={module.cache: 2}, partitioner_config=IN_PARTS
+    )
+    assert not module.cache.any() and not module.count
+    for _ in range(2):
+        trace(x)
+    torch.jit.save(trace, tmp_path / "mixed.pt")
+    for each in (trace, torch.jit.load(tmp_path / "mixed.pt")):
+        before, total = each(x)
+        close(before, 2 * x)
+        close(total, torch.tensor(12.0))
+
+
+def test_a_trace_in_parts_is_placed_and_takes_other_weights() -> None:
+    with torch_neuronx.neuron_cores_context(1, 2):
+        trace = torch_neuronx.trace(Mixed(), torch.ones(4, 4), partitioner_config=IN_PARTS)
+    placed = [each.meta for each in trace.modules() if hasattr(each, "neff")]
+    assert placed and all('"start_core": 1' in meta for meta in placed)
+    other, x = Mixed(), torch.randn(4, 4)
+    torch_neuronx.replace_weights(torch_neuronx.async_load(trace), other)
+    close(trace(x)["twice"], other(x)["twice"])
+    with pytest.raises(UnusableTrace, match="fixed shapes"):
+        torch_neuronx.dynamic_batch(trace)
+
+
 def test_operators_are_analyzed_by_their_names() -> None:
     found = torch_neuronx.analyze(Mixed(), torch.randn(4, 4))
     (lacking,) = found["unsupported_operators"]

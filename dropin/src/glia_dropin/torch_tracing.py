@@ -72,7 +72,8 @@ def trace(
             hint='compiler_args="--target trn1", or another target',
         )  # fmt: skip
     arguments = {
-        "flags": flags, "workdir": compiler_workdir, "inline_weights": inline_weights_to_neff,
+        "aliases": input_output_aliases or {}, "flags": flags, "workdir": compiler_workdir,
+        "inline_weights": inline_weights_to_neff,
     }  # fmt: skip
     if partitioner_config is not None:
         chosen = _plugin("partition").Partitioning(
@@ -82,10 +83,9 @@ def trace(
             on_host=frozenset(partitioner_config.ops_to_partition or ()),
         )
         arguments |= _trace_arguments(partitioner_config.trace_kwargs or {})
-        return _plugin("partition").trace_in_parts(func, example_inputs, chosen, **arguments)
-    module = _plugin("script_module").trace(
-        func, example_inputs, aliases=input_output_aliases or {}, **arguments
-    )
+        module = _plugin("partition").trace_in_parts(func, example_inputs, chosen, **arguments)
+    else:
+        module = _plugin("script_module").trace(func, example_inputs, **arguments)
     return _plugin("parallel").placed_by_context(module)
 
 
@@ -157,7 +157,7 @@ def DataParallel(  # noqa: N802  # a class in torch_neuronx
 
 def dynamic_batch(neuron_script: Any) -> Any:
     """Let a trace take any first extent, in parts of the one it was traced for; in place."""
-    return _plugin("script_module").redescribed(neuron_script, dynamic_batch=True)
+    return _plugin("script_module").set_dynamic_batch(neuron_script)
 
 
 def lazy_load(trace: Any, enable_lazy_load: bool = True) -> Any:
@@ -169,7 +169,8 @@ def async_load(trace: Any, enable_async_load: bool = True) -> Any:
     """Load a trace on a thread, for which its first call waits; in place."""
     _plugin("script_module").redescribed(trace, is_async=enable_async_load)
     if enable_async_load:
-        _plugin("forward_operator").loading(trace.neff, trace.meta).start(trace.neff)
+        for each in _plugin("script_module").traces_in(trace):
+            _plugin("forward_operator").loading(each.neff, each.meta).start(each.neff)
     return trace
 
 

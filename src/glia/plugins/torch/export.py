@@ -109,6 +109,12 @@ def _written(program: ExportedProgram) -> dict[int, str]:
     return found
 
 
+def written_tensors(program: ExportedProgram) -> list[str]:
+    """The buffers that a program writes."""
+    specs = program.graph_signature.output_specs
+    return [str(each.target) for each in specs if each.kind is OutputKind.BUFFER_MUTATION]
+
+
 def user_inputs(program: ExportedProgram) -> list[str]:
     """The placeholders of a program that its caller gives tensors for, in order."""
     return [

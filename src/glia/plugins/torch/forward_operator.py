@@ -237,7 +237,16 @@ _LIBRARY.impl("forward_v2", _forward_on_device, "PrivateUse1")
 
 def described(module: Any) -> Description:
     """The description of a traced module; UnusableTrace for any other."""
-    meta = getattr(module, "meta", None)
-    if not isinstance(meta, str) or not hasattr(module, "neff"):
-        raise UnusableTrace(reason=f"{type(module).__name__} was not made by trace")
-    return Description.parse(meta)
+    if not is_trace(module):
+        raise not_a_trace(module)
+    return Description.parse(module.meta)
+
+
+def is_trace(module: Any) -> bool:
+    """Whether a module is one that trace has made of a whole function."""
+    return isinstance(getattr(module, "meta", None), str) and hasattr(module, "neff")
+
+
+def not_a_trace(module: Any) -> UnusableTrace:
+    """The error for another module."""
+    return UnusableTrace(reason=f"{type(module).__name__} was not made by trace")

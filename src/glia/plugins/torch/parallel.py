@@ -13,7 +13,7 @@ import torch
 
 from glia.plugins.pjrt.visible_cores import visible_cores
 from glia.plugins.torch.errors import BadTraceArgument
-from glia.plugins.torch.script_module import redescribed
+from glia.plugins.torch.script_module import redescribed, set_dynamic_batch
 from glia.plugins.torch.structure import tensors_of
 
 _PLACED: ContextVar[tuple[int, int] | None] = ContextVar("neuron_cores", default=None)
@@ -88,11 +88,11 @@ class DataParallel(torch.nn.Module):  # type: ignore[misc]  # no types of torch
         self.num_workers = 2 * len(self.device_ids)
         self.split_size: int | None = None
         if set_dynamic_batching and dim == 0:
-            redescribed(model, dynamic_batch=True)
+            set_dynamic_batch(model)
 
     def disable_dynamic_batching(self) -> None:
         """Let every part have the extent for which the model was traced."""
-        redescribed(self.model, dynamic_batch=False)
+        set_dynamic_batch(self.model, False)
 
     def forward(self, *args: Any) -> Any:
         """The results for parts of the inputs, one after the other along `dim`."""

@@ -12,11 +12,18 @@ import torch
 from torch.fx import GraphModule, Node
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
+from torch.utils._pytree import tree_map
 
 from glia.plugins.torch.errors import BadTraceArgument
-from glia.plugins.torch.export import decomposed
+from glia.plugins.torch.export import decomposed, written_tensors
 from glia.plugins.torch.lowering import is_supported, location, unsupported_nodes
-from glia.plugins.torch.script_module import ExportedFunction, export_flat, trace
+from glia.plugins.torch.script_module import (
+    ExportedFunction,
+    export_flat,
+    returned_structure,
+    state_places,
+    trace,
+)
 from glia.plugins.torch.structure import result_source, tensors_of
 
 
@@ -70,7 +77,7 @@ def _is_operator(node: Node) -> bool:
 
 
 class _OnDevice(OperatorSupportBase):  # type: ignore[misc]  # no types of torch
-    """Operators that the table has and that are not to be on the host."""
+    """Operators that the table has, that write no argument and that are not to be on the host."""
 
     def __init__(self, on_host: Collection[str]) -> None:
         super().__init__()
@@ -80,31 +87,71 @@ class _OnDevice(OperatorSupportBase):  # type: ignore[misc]  # no types of torch
         """Whether a node may be in a part for the device."""
         if node.op != "call_function":
             return False
+        schema = getattr(node.target, "_schema", None)
+        if schema is not None and schema.is_mutable:
+            return False
         return is_supported(node) and _name(node) not in self.on_host
 
 
 def trace_in_parts(
-    function: Any, example_inputs: Any, partitioning: Partitioning, **arguments: Any
+    function: Any,
+    example_inputs: Any,
+    partitioning: Partitioning,
+    *,
+    aliases: Mapping[torch.Tensor, int] | None = None,
+    **arguments: Any,
 ) -> Any:
     """A ScriptModule of a function, whose operators that the device lacks run on the host.
 
-    BadTraceArgument where less of it is for the device, or it falls into more parts, than
-    `partitioning` allows.
+    `aliases` and `arguments` are those of `trace`. BadTraceArgument where less of the function is
+    for the device, or it falls into more parts, than `partitioning` allows.
     """
     traced = export_flat(function, example_inputs)
+    states = state_places(traced.program, function, aliases or {})
     flat = decomposed(traced.program)
     support = _OnDevice(partitioning.on_host)
     called = [each for each in flat.graph.nodes if _is_operator(each)]
     on_device = [each for each in called if support.is_node_supported({}, each)]
     if len(on_device) == len(called):
-        return trace(function, example_inputs, **arguments)
+        return trace(function, example_inputs, aliases=aliases, **arguments)
     _check_share(len(on_device), len(called), partitioning)
     module = flat.module()
+    _copy_tensors(module)
     fused = CapabilityBasedPartitioner(
         module, support, allows_single_node_partition=True
     ).partition_and_fuse()
+    written = [_tensor_at(fused, name) for name in {*states, *written_tensors(flat)}]
+    initial = [each.clone() for each in written]
     _compile_parts(fused, traced, partitioning, arguments)
-    return _scripted(fused, traced)
+    scripted = _scripted(fused, traced, states)
+    for tensor, value in zip(written, initial, strict=True):
+        tensor.copy_(value)  # what ran for the example inputs has changed it
+    return scripted
+
+
+def _copy_tensors(module: torch.nn.Module) -> None:
+    """Give a module tensors of its own in place of those of the model that it was made from."""
+    copies: dict[int, torch.Tensor] = {}
+    for each in module.modules():
+        for held in (each._parameters, each._buffers):
+            for name, tensor in held.items():
+                if tensor is not None and id(tensor) not in copies:
+                    copy = tensor.detach().clone()
+                    is_parameter = isinstance(tensor, torch.nn.Parameter)
+                    copies[id(tensor)] = torch.nn.Parameter(copy, False) if is_parameter else copy
+                held[name] = copies.get(id(tensor))
+
+
+def _tensor_at(module: torch.nn.Module, path: str) -> torch.Tensor:
+    """The parameter or buffer at a path of names."""
+    owner, _, name = path.rpartition(".")
+    found: torch.Tensor = getattr(module.get_submodule(owner), name)
+    return found
+
+
+def _with_own_tensors(arguments: Any) -> Any:
+    """Arguments with tensors of their own, which a function that runs may write."""
+    return tree_map(lambda e: e.clone() if isinstance(e, torch.Tensor) else e, arguments)
 
 
 def _check_share(on_device: int, called: int, partitioning: Partitioning) -> None:
@@ -158,7 +205,7 @@ class _Recorder(torch.fx.Interpreter):  # type: ignore[misc]  # no types of torc
     def recorded(self, arguments: Sequence[Any]) -> dict[Node, tuple[Any, ...]]:
         """The arguments of every part, for arguments of the whole."""
         with torch.no_grad():
-            self.run(*tensors_of(tuple(arguments)))
+            self.run(*tensors_of(_with_own_tensors(tuple(arguments))))
         return self.found
 
     def run_node(self, n: Node) -> Any:
@@ -169,9 +216,16 @@ class _Recorder(torch.fx.Interpreter):  # type: ignore[misc]  # no types of torc
         return super().run_node(n)
 
 
-def _scripted(fused: GraphModule, traced: ExportedFunction) -> Any:
-    """The whole as a ScriptModule, with the function's own arguments and results."""
-    result_source(traced.structure, [f"r[{n}]" for n in range(len(tensors_of(traced.structure)))])
+def _scripted(fused: GraphModule, traced: ExportedFunction, states: Mapping[str, int]) -> Any:
+    """The whole as a ScriptModule, with the function's own arguments and results.
+
+    `states` are tensors of it by the place of the result that is their new value, not returned.
+    """
+    count = len(tensors_of(traced.structure))
+    kept = [place for place in range(count) if place not in states.values()]
+    structure = returned_structure(traced.structure, kept)
+    result_source(structure, [f"r[{n}]" for n in range(len(kept))])
+    held = {place: _tensor_at(fused, name) for name, place in states.items()}
 
     class PartitionedModule(torch.nn.Module):  # type: ignore[misc]  # no types of torch
         """A function of which a part runs on the host."""
@@ -182,11 +236,19 @@ def _scripted(fused: GraphModule, traced: ExportedFunction) -> Any:
 
         def forward(self, *args: Any) -> Any:
             """The function's result."""
-            return _filled(traced.structure, list(self.parts(*args)))
+            results = list(self.parts(*args))
+            if held:  # results may have the memory of states
+                results = [each.clone() for each in results]
+            for place, state in held.items():
+                state.copy_(results[place])
+            return _filled(structure, [results[place] for place in kept])
 
     with torch.no_grad():
         return torch.jit.trace(
-            PartitionedModule(), traced.arguments, strict=False, check_trace=False
+            PartitionedModule(),
+            _with_own_tensors(traced.arguments),
+            strict=False,
+            check_trace=False,
         )
 
 

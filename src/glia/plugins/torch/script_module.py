@@ -16,9 +16,15 @@ import glia
 from glia.base.output_files import writing
 from glia.cc_flags import options_of_flags
 from glia.neff.package import Neff
-from glia.plugins.torch.errors import BadTraceArgument
+from glia.plugins.torch.errors import BadTraceArgument, UnusableTrace
 from glia.plugins.torch.export import HloForm, export, lower_exported, user_inputs
-from glia.plugins.torch.forward_operator import Description, described, loaded
+from glia.plugins.torch.forward_operator import (
+    Description,
+    described,
+    is_trace,
+    loaded,
+    not_a_trace,
+)
 from glia.plugins.torch.structure import (
     paths,
     result_source,
@@ -28,6 +34,7 @@ from glia.plugins.torch.structure import (
 )
 
 HLO_FILE, NEFF_FILE = "model.hlo.pb", "model.neff"
+WEIGHTS_OF_PARTS = "parts.function."  # where a module traced in parts has its function's tensors
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,7 +93,7 @@ def trace(
     `inline_weights`, parameters and buffers stay tensors of the module, and may be replaced.
     """
     traced = export_flat(function, example_inputs)
-    states = _states(traced.program, function, aliases or {})
+    states = state_places(traced.program, function, aliases or {})
     form = HloForm(inline_weights=inline_weights, states=states)
     lowered, names = lower_exported(traced.program, form)
     chosen = {**options_of_flags(flags or ()), **(options or {})}
@@ -103,7 +110,7 @@ def _save(directory: Path, hlo: bytes, neff: Neff) -> None:
     neff.save(directory / NEFF_FILE)
 
 
-def _states(
+def state_places(
     program: ExportedProgram, function: Any, aliases: Mapping[torch.Tensor, int]
 ) -> dict[str, int]:
     """The places of results by the name of the state that they are the new value of."""
@@ -187,7 +194,7 @@ def _source(
     given = [path for name, value in pairs for path in paths(value, name)]
     given += [f"self.{name}" for name in weights]
     held = [f"self.{name}" for name in states]
-    result = _returned(traced.structure, returned)
+    result = returned_structure(traced.structure, returned)
     count = len(tensors_of(result))
     value = result_source(result, [f"r[{place}]" for place in range(count)])
     called = f"{_list_source(given)}, {_list_source(held)}, self.neff, self.meta"
@@ -204,7 +211,7 @@ def _list_source(tensors: Sequence[str]) -> str:
     return f"[{', '.join(tensors)}]" if tensors else "torch.jit.annotate(List[Tensor], [])"
 
 
-def _returned(structure: Any, places: Sequence[int]) -> Any:
+def returned_structure(structure: Any, places: Sequence[int]) -> Any:
     """The result without the tensors that are states: of a tuple or list what is left."""
     if len(places) == len(tensors_of(structure)):
         return structure
@@ -216,15 +223,48 @@ def _returned(structure: Any, places: Sequence[int]) -> Any:
 # --- changes of traced modules -------------------------------------------------------------------
 
 
+def traces_in(module: Any) -> list[Any]:
+    """The traced modules in a module, which may be one itself; UnusableTrace where none is."""
+    inner = module.modules() if isinstance(module, torch.nn.Module) else ()
+    found = [each for each in inner if is_trace(each)]
+    if not found:
+        raise not_a_trace(module)
+    return found
+
+
 def redescribed(module: Any, **changes: Any) -> Any:
-    """Change a traced module's description in place; the module."""
-    module.meta = dataclasses.replace(described(module), **changes).text()
+    """Change the descriptions of the traced modules in a module in place; the module."""
+    for each in traces_in(module):
+        each.meta = dataclasses.replace(described(each), **changes).text()
     return module
 
 
+def set_dynamic_batch(module: Any, is_dynamic: bool = True) -> Any:
+    """Let a traced module take any first extent, or only its own, in place; the module.
+
+    UnusableTrace for one whose operators run on the host in part: these have fixed shapes.
+    """
+    if traces_in(module) and not is_trace(module):
+        raise UnusableTrace(reason="its operators beside those of traces have fixed shapes")
+    return redescribed(module, dynamic_batch=is_dynamic)
+
+
+def _weights_of(module: Any) -> dict[str, torch.Tensor]:
+    """The tensors that a traced module, or one traced in parts, holds apart, by their names."""
+    if is_trace(module):
+        return {name: getattr(module, held) for name, held in described(module).weights.items()}
+    traces_in(module)
+    held = module.state_dict(keep_vars=True).items()
+    return {
+        name.removeprefix(WEIGHTS_OF_PARTS): tensor
+        for name, tensor in held
+        if name.startswith(WEIGHTS_OF_PARTS)
+    }
+
+
 def replace_weights(module: Any, weights: Any) -> None:
-    """Put other weights in a module traced without inlining, in place."""
-    places = described(module).weights
+    """Put other weights in a module traced without inlining, or in parts, in place."""
+    places = _weights_of(module)
     if not places:
         text = "the trace has no separate weights: trace with inline_weights_to_neff=False"
         warnings.warn(text, stacklevel=2)
@@ -236,7 +276,7 @@ def replace_weights(module: Any, weights: Any) -> None:
             hint=f"weights among {', '.join(list(places)[:8])}",
         )  # fmt: skip
     for name, tensor in given.items():
-        held = getattr(module, places[name])
+        held = places[name]
         if held.shape != tensor.shape or held.dtype != tensor.dtype:
             raise BadTraceArgument(
                 argument=name, value=f"{tensor.dtype}{list(tensor.shape)}",

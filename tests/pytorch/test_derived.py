@@ -17,6 +17,7 @@ from pytorch.test_resizing import assert_as_pytorch
 WEIGHT = torch.linspace(-2, 3, 21).sin().reshape(7, 3)
 INDICES = torch.tensor([1, 2, 2, 5, 0, 1])
 SHARES = torch.linspace(0.2, 1.4, 6)
+LOWER = torch.ones(5, 5, dtype=torch.bool).tril()
 
 
 @pytest.mark.parametrize("mode", ["sum", "mean", "max"])
@@ -135,6 +136,30 @@ def test_an_encoder_for_inference_is_what_pytorch_computes(norm_first: bool) -> 
             found = torch.compile(model, backend="neuron")(x, **options)
             seen = ~hidden if options else slice(None)
             torch.testing.assert_close(found[seen], model(x, **options)[seen])
+
+
+class GroupedAttention(torch.nn.Module):
+    """Attention of six heads that share two keys and three values."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.options = options
+        self.query = torch.nn.Parameter(torch.randn(2, 6, 5, 4))
+        self.key = torch.nn.Parameter(torch.randn(2, 2, 5, 4))
+        self.value = torch.nn.Parameter(torch.randn(2, 3, 5, 4))
+
+    def forward(self) -> torch.Tensor:
+        return torch.nn.functional.scaled_dot_product_attention(
+            self.query, self.key, self.value, enable_gqa=True, **self.options
+        )
+
+
+@pytest.mark.parametrize("options", [{}, {"is_causal": True}, {"attn_mask": LOWER}])
+def test_heads_that_share_keys_and_values_are_what_pytorch_computes(
+    options: dict[str, Any],
+) -> None:
+    assert_gradients(GroupedAttention(**options), ())
 
 
 @pytest.mark.parametrize("options", [{}, {"need_weights": False}, {"average_attn_weights": False}])

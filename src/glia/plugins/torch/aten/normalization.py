@@ -296,6 +296,7 @@ def _attention(
     scale: float | None = None,
 ) -> tuple[HloValue, HloValue]:
     """softmax(query key^T * scale + mask) value, and the logarithm of the softmax's divisor."""
+    key, value = (_repeated_heads(at, each, query.shape[1]) for each in (key, value))
     weights, peak, total = _attention_weights(at, query, key, is_causal, attn_mask, scale)
     power = at.convert(weights, query.dtype)
     last = value.rank - 1
@@ -304,6 +305,23 @@ def _attention(
     logarithm = at.add(peak, at.unary("log", total))
     logarithm = _as_result(at, logarithm, 1)
     return at.finished(found), logarithm
+
+
+def _repeated_heads(at: OperatorCall, x: HloValue, heads: int) -> HloValue:
+    """x with each of its heads, dimension 1, for as many heads of the query as share it."""
+    batch, own, *rest = x.shape
+    if own == heads:
+        return x
+    repeated = at.broadcast(x, [batch, own, heads // own, *rest], [0, 1, 3, 4])
+    return at.reshape(repeated, [batch, heads, *rest])
+
+
+def _summed_heads(at: OperatorCall, x: HloValue, heads: int) -> HloValue:
+    """The sums of x over the heads of the query that share one: the gradient of repeating."""
+    batch, all_heads, *rest = x.shape
+    if all_heads == heads:
+        return x
+    return at.sum(at.reshape(x, [batch, heads, all_heads // heads, *rest]), [2])
 
 
 def _attention_weights(
@@ -366,16 +384,19 @@ def _attention_backward(
     """The gradients by query, key and value; the softmax is computed again."""
     last = query.rank - 1
     batch = list(range(last - 1))
-    weights, _, _ = _attention_weights(at, query, key, is_causal, attn_mask, scale)
-    grad, wide_value = at.wide(grad), at.wide(value)
+    all_keys, all_values = (_repeated_heads(at, each, query.shape[1]) for each in (key, value))
+    weights, _, _ = _attention_weights(at, query, all_keys, is_causal, attn_mask, scale)
+    grad, wide_value = at.wide(grad), at.wide(all_values)
     by_value = at.dot(weights, grad, (last - 1, last - 1), batch)
     by_weights = at.dot(grad, wide_value, (last, last), batch)
     total = at.sum(at.multiply(by_weights, weights), [last])
     centred = at.subtract(by_weights, over_reduced(at, total, by_weights, [last]))
     factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     by_logits = at.multiply(at.multiply(weights, centred), at.filled_like(factor, weights))
-    by_query = at.dot(by_logits, at.wide(key), (last, last - 1), batch)
+    by_query = at.dot(by_logits, at.wide(all_keys), (last, last - 1), batch)
     by_key = at.dot(by_logits, at.wide(query), (last - 1, last - 1), batch)
     found = ((by_query, query), (by_key, key), (by_value, value))
-    first, second, third = (at.convert(each, of.dtype) for each, of in found)
+    first, second, third = (
+        at.convert(_summed_heads(at, each, of.shape[1]), of.dtype) for each, of in found
+    )
     return first, second, third

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -179,6 +181,24 @@ def compile_target() -> str:
     UnknownCompilerFlag.
     """
     return str(environment_flags().options.get("target") or default_target())
+
+
+_MODEL: ContextVar[str | None] = ContextVar("target of the model", default=None)
+
+
+@contextmanager
+def tracing_for(target: str) -> Iterator[None]:
+    """Compile kernels for `target`, that of the enclosing model, while the block runs."""
+    token = _MODEL.set(target)
+    try:
+        yield
+    finally:
+        _MODEL.reset(token)
+
+
+def traced_target() -> str | None:
+    """The target of the model that is being traced, if one is."""
+    return _MODEL.get()
 
 
 def kernel_options(target: str) -> CompileOptions:

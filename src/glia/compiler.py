@@ -15,7 +15,7 @@ from glia.base.compilation_memo import one_compilation
 from glia.base.errors import CompileError, InternalError, Misfit
 from glia.base.garbage_collection import collector_paused
 from glia.base.output_files import writing
-from glia.cc_flags import resolve_options
+from glia.cc_flags import resolve_options, tracing_for
 from glia.compile_messages import Console
 from glia.options import (
     UNRECORDED_OPTIONS,
@@ -129,9 +129,12 @@ def compile_module(
 
     check_options(options)
     cache = None if is_observed or options.dump or options.verify else cache_of(options)
-    hlo = serialized_hlo(module) if cache else None
+    with tracing_for(options.target):
+        hlo = serialized_hlo(module) if cache else None
     if cache is None or hlo is None:
-        return compile_graph(read_module(module), options, observer, starting)
+        with tracing_for(options.target):
+            graph = read_module(module)
+        return compile_graph(graph, options, observer, starting)
     return cache.compiled(
         hlo, options, lambda: compile_graph(import_hlo(hlo), options, observer, starting)
     )

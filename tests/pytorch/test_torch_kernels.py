@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 import torch
 
+import glia
+import torch_neuronx
 from glia import nki
 from glia.nki import beta1
 from glia.nki import language as nl
@@ -276,3 +278,27 @@ def test_the_target_is_that_of_the_environment(monkeypatch: pytest.MonkeyPatch) 
 def test_a_grid_that_is_none_is_refused() -> None:
     with pytest.raises(BadLaunch):
         doubled[3](torch.ones(2, 2))
+
+
+@nki_op("glia_tests::doubled_for_a_target", mutates_args=())
+def doubled_for_a_target(x: torch.Tensor) -> torch.Tensor:
+    return doubled(x)
+
+
+class OfAKernel(torch.nn.Module):
+    """An operation of a kernel in a module."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return doubled_for_a_target(x) + 1
+
+
+@pytest.mark.parametrize("function", [OfAKernel(), lambda x: doubled(x) + 1])
+def test_kernels_of_a_trace_are_compiled_for_its_target(function: Any) -> None:
+    x = torch.ones(4, 6)
+    trace = torch_neuronx.trace(function, x, compiler_args="--target trn1")
+    torch.testing.assert_close(trace(x), torch.full((4, 6), 3.0))
+
+
+def test_kernels_of_an_exported_program_are_compiled_for_its_target() -> None:
+    program = torch.export.export(OfAKernel(), (torch.ones(4, 6),))
+    assert glia.compile(program, target="trn1").target == "trn1"

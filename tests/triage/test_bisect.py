@@ -24,6 +24,7 @@ import glia.machine.passes.schedule as schedule_module
 import glia.tile.expand.expand_scalars as scalars_module
 from glia.base.dtype import F8E4M3FN, F32
 from glia.base.errors import InternalError
+from glia.cc_flags import tracing_for
 from glia.cli.glia import main
 from glia.compiler import PassResult, run_pipeline
 from glia.frontend.hlo import import_hlo
@@ -37,7 +38,6 @@ from glia.isa.instructions.scalar import Activation
 from glia.kernels.softmax import softmax
 from glia.machine.ir import Program
 from glia.machine.ordering.moved_bits import MovedBits
-from glia.nki.names.targets import tracing_for
 from glia.options import CompileOptions
 from glia.pipeline import PIPELINE
 from glia.tile.ir import Apply, Literal, Nest

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import Any
 
 from glia.arch import TARGETS, Target
 from glia.arch.instances import TARGET_VARIABLE
-from glia.cc_flags import compile_target
+from glia.cc_flags import compile_target, traced_target
 from glia.nki.names.errors import BadLaunch
 
 VARIABLE = TARGET_VARIABLE
@@ -18,22 +15,9 @@ DEFAULT = "trn3"  # what the documented simulator takes where no device is found
 NAMES = {name: target for target in TARGETS.values() for name in target.nki_names}
 
 
-_MODEL: ContextVar[str | None] = ContextVar("target of the model", default=None)
-
-
-@contextmanager
-def tracing_for(target: str) -> Iterator[None]:
-    """Compile kernels for `target`, that of the enclosing model, while the block runs."""
-    token = _MODEL.set(target)
-    try:
-        yield
-    finally:
-        _MODEL.reset(token)
-
-
 def model_target() -> Target:
     """The target of the model being traced, else that of the compiler's flags and environment."""
-    return platform_target(_MODEL.get() or compile_target())
+    return platform_target(traced_target() or compile_target())
 
 
 def target_name() -> str:

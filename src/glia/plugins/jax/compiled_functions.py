@@ -12,10 +12,9 @@ import numpy as np
 
 import glia
 from glia.base.errors import InternalError
-from glia.cc_flags import resolve_options
+from glia.cc_flags import resolve_options, tracing_for
 from glia.frontend.errors import FrameworkMissing
 from glia.neff.package import Neff
-from glia.nki.names.targets import tracing_for
 from glia.plugins.jax.errors import NotAFunction
 from glia.profile.report import Profile
 from glia.runtime.model import Model

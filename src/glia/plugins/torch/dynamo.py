@@ -16,8 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import GraphModule, Interpreter, Node
 from torch.utils._pytree import tree_leaves
 
-from glia.cc_flags import resolve_options
-from glia.nki.names.targets import tracing_for
+from glia.cc_flags import resolve_options, tracing_for
 from glia.plugins.torch.errors import TooManyShapes
 from glia.plugins.torch.lowering import decompositions, lower
 from glia.plugins.torch.program import Options, Program

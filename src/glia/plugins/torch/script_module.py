@@ -14,7 +14,7 @@ from torch.export import ExportedProgram
 
 import glia
 from glia.base.output_files import writing
-from glia.cc_flags import options_of_flags
+from glia.cc_flags import options_of_flags, resolve_options, tracing_for
 from glia.neff.package import Neff
 from glia.plugins.torch.errors import BadTraceArgument, UnusableTrace
 from glia.plugins.torch.export import HloForm, export, lower_exported, user_inputs
@@ -92,15 +92,21 @@ def trace(
     command line. With `workdir`, the HLO module and the NEFF are left there. Without
     `inline_weights`, parameters and buffers stay tensors of the module, and may be replaced.
     """
-    traced = export_flat(function, example_inputs)
-    states = state_places(traced.program, function, aliases or {})
-    form = HloForm(inline_weights=inline_weights, states=states)
-    lowered, names = lower_exported(traced.program, form)
     chosen = {**options_of_flags(flags or ()), **(options or {})}
+    with tracing_for(target_of(chosen)):
+        traced = export_flat(function, example_inputs)
+        states = state_places(traced.program, function, aliases or {})
+        form = HloForm(inline_weights=inline_weights, states=states)
+        lowered, names = lower_exported(traced.program, form)
     neff = glia.compile(lowered.hlo, **chosen)
     if workdir is not None:
         _save(Path(workdir), lowered.hlo, neff)
     return _script(traced, neff, names, lowered.is_random)
+
+
+def target_of(options: Mapping[str, Any]) -> str:
+    """The target that a trace with these options is for."""
+    return resolve_options("torch_neuronx.trace", options)[0].target
 
 
 def _save(directory: Path, hlo: bytes, neff: Neff) -> None:

@@ -16,6 +16,7 @@ from glia.frontend.errors import UnsupportedOperator
 from glia.neff.package import Neff
 from glia.plugins.torch.errors import (
     BadTraceArgument,
+    PlacedOnMissingCore,
     UntraceableStructure,
     UnusableTrace,
     WrongTraceInputs,
@@ -180,6 +181,21 @@ def test_placement_is_kept_with_the_trace(tmp_path: Path) -> None:
     assert '"start_core": 1' in meta and '"is_lazy": true' in meta
     with pytest.raises(BadTraceArgument):
         torch_neuronx.set_neuron_cores(trace, 1, 1000)
+
+
+@pytest.mark.parametrize(("first", "count", "cores"), [(3, 1, "core 3"), (1, 2, "cores 1 to 2")])
+def test_a_core_that_is_missing_where_a_trace_is_loaded_is_named(
+    first: int, count: int, cores: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace = torch_neuronx.trace(torch.nn.Tanh(), X)
+    torch_neuronx.set_neuron_cores(trace, first, count)
+    torch.jit.save(trace, tmp_path / "placed.pt")
+    monkeypatch.setenv("NEURON_RT_NUM_CORES", "2")
+    loaded = torch.jit.load(tmp_path / "placed.pt")
+    with pytest.raises(RuntimeError, match=f"{PlacedOnMissingCore.code}.*{cores}: .* sees 2 "):
+        loaded(X)
+    torch_neuronx.move_trace_to_device(loaded, 1)
+    close(loaded(X), X.tanh())
 
 
 def test_a_trace_that_is_loaded_on_a_thread_waits_for_it() -> None:

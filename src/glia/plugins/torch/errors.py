@@ -86,6 +86,21 @@ class NoSuchCore(CompileError, ValueError):
     help = "name a device from neuron:0 to neuron:{last}"
 
 
+class PlacedOnMissingCore(CompileError, RuntimeError):
+    """A traced model is for NeuronCores that the process does not see.
+
+    Cause: The model was placed where the process saw more cores; here NEURON_RT_VISIBLE_CORES or
+        NEURON_RT_NUM_CORES, or the instance, leaves some of them out.
+    Fix: Let the process see these cores, or place the model on others after loading it.
+    Example: a model that move_trace_to_device(trace, 3) has placed, loaded where
+        NEURON_RT_NUM_CORES=2
+    """
+
+    code = "GLIA728"
+    message = "the traced model is for {cores}: the process sees {count} NeuronCores"
+    help = "raise NEURON_RT_NUM_CORES, or call torch_neuronx.move_trace_to_device(trace, 0)"
+
+
 class MixedDevices(CompileError, RuntimeError):
     """An operator is called with tensors of several devices.
 

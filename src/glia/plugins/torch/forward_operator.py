@@ -14,8 +14,9 @@ from torch.multiprocessing.reductions import StorageWeakRef
 import glia
 from glia.base.machine_code.native import address_of
 from glia.neff.package import Neff
+from glia.plugins.pjrt.visible_cores import visible_cores
 from glia.plugins.torch.device.device_memory import as_host, is_on_device, on_device
-from glia.plugins.torch.errors import UnusableTrace, WrongTraceInputs
+from glia.plugins.torch.errors import PlacedOnMissingCore, UnusableTrace, WrongTraceInputs
 from glia.plugins.torch.lowering import fresh_seed
 from glia.plugins.torch.tensors import to_numpy, torch_dtype
 
@@ -60,11 +61,22 @@ class Description:
             raise UnusableTrace(reason=str(problem)[:200]) from problem
 
 
+def _check_placement(description: Description) -> None:
+    """Raise PlacedOnMissingCore unless the process sees the cores that a model is for."""
+    first = description.start_core
+    last = first + max(description.core_count, 1) - 1
+    if first < 0 or last < (count := visible_cores().count):
+        return
+    cores = f"core {first}" if first == last else f"cores {first} to {last}"
+    raise PlacedOnMissingCore(cores=cores, count=count)
+
+
 class LoadedTrace:
     """A saved model's NEFF on the device."""
 
     def __init__(self, neff: Neff, meta: str) -> None:
         self.description = Description.parse(meta)
+        _check_placement(self.description)
         self.neff = neff
         bound = glia.load(self.neff).bind()
         self._run_at = bound.run_at

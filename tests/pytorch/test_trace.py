@@ -13,9 +13,11 @@ import torch
 
 import torch_neuronx
 from glia.frontend.errors import UnsupportedOperator
+from glia.graph.passes.errors import UnsupportedDtype
 from glia.neff.package import Neff
 from glia.plugins.torch.errors import (
     BadTraceArgument,
+    DataDependentValue,
     PlacedOnMissingCore,
     UntraceableStructure,
     UnusableTrace,
@@ -272,6 +274,53 @@ def test_a_trace_in_parts_is_placed_and_takes_other_weights() -> None:
     close(trace(x)["twice"], other(x)["twice"])
     with pytest.raises(UnusableTrace, match="fixed shapes"):
         torch_neuronx.dynamic_batch(trace)
+
+
+def doubled_and_more(x: torch.Tensor) -> torch.Tensor:
+    y = x * 2
+    return torch.linalg.svdvals(y)  # the device lacks it
+
+
+class Stateful:
+    """A function with a state of its own."""
+
+    def run(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.linalg.svdvals(x)  # the device lacks it
+
+
+@pytest.mark.parametrize("function", [doubled_and_more, Stateful().run])
+def test_lines_of_plain_functions_and_methods_are_named(function: Any) -> None:
+    with pytest.raises(UnsupportedOperator) as raised:
+        torch_neuronx.trace(function, X)
+    line = Path(__file__).read_text().splitlines()[raised.value.loc.line - 1]
+    assert "the device lacks it" in line and raised.value.loc.file == __file__
+
+
+def branching(x: torch.Tensor) -> torch.Tensor:
+    if x.sum() > 0:  # HERE
+        return x
+    return -x
+
+
+def scaled(x: torch.Tensor) -> torch.Tensor:
+    return x * x.sum().item()  # HERE
+
+
+def summed(x: torch.Tensor) -> float:  # HERE
+    return x.sum().item()
+
+
+@pytest.mark.parametrize("function", [branching, scaled, summed])
+def test_what_depends_on_the_values_of_a_tensor_is_refused_with_its_line(function: Any) -> None:
+    with pytest.raises(DataDependentValue) as raised:
+        torch_neuronx.trace(function, X)
+    assert raised.value.loc.file == __file__
+    assert "# HERE" in Path(__file__).read_text().splitlines()[raised.value.loc.line - 1]
+
+
+def test_a_float64_parameter_is_refused_with_the_line_that_takes_it() -> None:
+    with pytest.raises(UnsupportedDtype, match=r"test_trace.py.*\n.*\.float\(\)"):
+        torch_neuronx.trace(lambda x: x + 1, X.double())
 
 
 def test_operators_are_analyzed_by_their_names() -> None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from glia.base.dtype import C128, F8E4M3B11FNUZ, F8E4M3FNUZ, F8E5M2FNUZ, F64
-from glia.graph.ir import Graph, Parameter
+from glia.base.loc import Loc
+from glia.graph.ir import Graph, Node, Parameter
 from glia.graph.passes.errors import UnsupportedDtype, UnsupportedFp8
 from glia.graph.rules.regions import all_nodes, tensor_types
 from glia.options import CompileOptions
 
 _REFUSED_BY_THE_PRODUCT = (F8E4M3FNUZ, F8E4M3B11FNUZ, F8E5M2FNUZ)
-_CURE = "compile with --f64 as-f32, which computes in float32, or turn jax_enable_x64 off"
+_CURE = (
+    "compile with --f64 as-f32, which computes in float32, or give float32: in PyTorch"
+    " .float() of the model and its inputs, in JAX jax_enable_x64 off"
+)
 
 
 def check_dtypes(graph: Graph, options: CompileOptions) -> Graph:
@@ -25,9 +29,15 @@ def check_dtypes(graph: Graph, options: CompileOptions) -> Graph:
         for kind in tensor_types(node.type):
             dtype = kind.dtype
             if dtype in refused:
-                raise UnsupportedDtype(
-                    opcode=name, type=kind, dtype=dtype, cure=_CURE, loc=node.loc
-                )
+                loc = _line_of(node, graph)
+                raise UnsupportedDtype(opcode=name, type=kind, dtype=dtype, cure=_CURE, loc=loc)
             if dtype in foreign:
-                raise UnsupportedFp8(opcode=name, type=kind, dtype=dtype, loc=node.loc)
+                loc = _line_of(node, graph)
+                raise UnsupportedFp8(opcode=name, type=kind, dtype=dtype, loc=loc)
     return graph
+
+
+def _line_of(node: Node, graph: Graph) -> Loc:
+    """The line of a node, or of the first that takes it where it has none, as parameters do."""
+    takers = (each for each in all_nodes(graph) if any(o is node for o in each.operands))
+    return next((each.loc for each in (node, *takers) if str(each.loc)), node.loc)

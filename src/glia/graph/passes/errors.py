@@ -12,8 +12,9 @@ class UnsupportedDtype(CompileError):
 
     Cause: The module computes in 64-bit floats, or in another type that no engine has and that
         earlier passes did not bring to a narrower one.
-    Fix: Compile with `--f64 as-f32`, which computes in float32, or turn jax_enable_x64 off; cast
-        values of other types to float32, bfloat16 or int32 before this operation.
+    Fix: Compile with `--f64 as-f32`, which computes in float32, or give float32: in PyTorch
+        .float() of the model and its inputs, in JAX jax_enable_x64 off; cast values of other types
+        to float32, bfloat16 or int32 before this operation.
     Example: jax.jit(jax.numpy.sin) lowered for a float64 argument.
     """
 

@@ -101,6 +101,24 @@ class PlacedOnMissingCore(CompileError, RuntimeError):
     help = "raise NEURON_RT_NUM_CORES, or call torch_neuronx.move_trace_to_device(trace, 0)"
 
 
+class DataDependentValue(CompileError):
+    """A function that is traced takes a number, or a branch, from the values of a tensor.
+
+    Cause: A compiled model has one sequence of operations for all inputs, so that a number of
+        Python (`.item()`, `.tolist()`) and a branch cannot depend on what a tensor holds.
+    Fix: Keep the value a tensor, and choose by torch.where; or use torch.compile, which runs such
+        a part of a function on the host.
+    Example: torch_neuronx.trace(lambda x: x if x.sum() > 0 else -x, torch.ones(2))
+    """
+
+    code = "GLIA729"
+    message = "{what} depends on the values of a tensor"
+    help = (
+        "keep the value a tensor (torch.where, no .item()), or use torch.compile, which runs such"
+        " a part on the host"
+    )
+
+
 class MixedDevices(CompileError, RuntimeError):
     """An operator is called with tensors of several devices.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 import re
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from glia.base.dtype import F32, U8, U64
 from glia.base.errors import InternalError
-from glia.base.loc import Loc
+from glia.base.loc import UNKNOWN, Loc
 from glia.base.suggestions import nearest
 from glia.frontend.errors import DynamicShape, UnsupportedOperator
 from glia.graph.ir import TensorType
@@ -34,6 +35,7 @@ from glia.plugins.torch.aten.randomness import (
     packed_state,
     unpacked_state,
 )
+from glia.plugins.torch.errors import DataDependentValue
 from glia.plugins.torch.kernels import OPERATORS
 from glia.plugins.torch.tensors import dtype_of, to_numpy
 
@@ -43,6 +45,7 @@ SEED = TensorType(U64, (2,))  # the state of the generator, a program's last inp
 
 _FRAME = re.compile(r'File "(.+?)", line (\d+)')
 _OF_TORCH = str(Path(torch.__file__).parent)
+_OURS = str(Path(__file__).parent)
 RANDOM_CALLS = (run_and_save_rng_state, run_with_rng_state)
 _STATE = TensorType(U8, tuple(torch.random.get_rng_state().shape))
 _NO_TENSOR = TensorType(F32)
@@ -171,6 +174,8 @@ class _GraphWriter:
             return None
         if target is operator.getitem:
             return self._look_up(node.args[0])[node.args[1]]
+        if target is aten._local_scalar_dense.default:
+            raise DataDependentValue(what="a number", loc=location(node))
         if described is not None and not _has_tensors(described):
             return _number(described, node)
         if target in RANDOM_CALLS:
@@ -316,13 +321,21 @@ def any_random(graph: Graph) -> bool:
 
 def location(node: Node) -> Loc:
     """The line of the user's code that a node is from, and its module."""
-    frames = _FRAME.findall(node.meta.get("stack_trace") or "")
+    found = _FRAME.findall(node.meta.get("stack_trace") or "")
+    frames = [frame for frame in found if not frame[0].startswith(_OURS)]
     outside = [frame for frame in frames if not frame[0].startswith(_OF_TORCH)] or frames
     file, line = outside[-1] if outside else ("", "0")
     modules = list((node.meta.get("nn_module_stack") or {}).values())
     path = str(modules[-1][0]) if modules else ""
     name = str(node.target) if node.op == "call_function" else node.name
     return Loc(file, int(line), f"{path}/{name}" if path else name)
+
+
+def raised_at(problem: BaseException) -> Loc:
+    """The line of the user's code in which an exception was raised."""
+    frames = traceback.extract_tb(problem.__traceback__)
+    outside = [each for each in frames if not each.filename.startswith((_OF_TORCH, _OURS))]
+    return Loc(outside[-1].filename, outside[-1].lineno or 0) if outside else UNKNOWN
 
 
 def fresh_seed() -> np.ndarray:

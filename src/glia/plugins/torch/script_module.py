@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import types
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,12 +12,15 @@ from typing import Any
 import numpy as np
 import torch
 from torch.export import ExportedProgram
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+from torch.utils._pytree import tree_leaves
 
 import glia
+from glia.base.loc import UNKNOWN, Loc
 from glia.base.output_files import writing
 from glia.cc_flags import options_of_flags, resolve_options, tracing_for
 from glia.neff.package import Neff
-from glia.plugins.torch.errors import BadTraceArgument, UnusableTrace
+from glia.plugins.torch.errors import BadTraceArgument, DataDependentValue, UnusableTrace
 from glia.plugins.torch.export import HloForm, export, lower_exported, user_inputs
 from glia.plugins.torch.forward_operator import (
     Description,
@@ -25,6 +29,7 @@ from glia.plugins.torch.forward_operator import (
     loaded,
     not_a_trace,
 )
+from glia.plugins.torch.lowering import raised_at
 from glia.plugins.torch.structure import (
     paths,
     result_source,
@@ -52,19 +57,45 @@ class _Note:
     value: Any = None
 
 
+def _named_forward(function: Any) -> Any:
+    """A plain function under the name of the frames whose lines PyTorch notes in a graph."""
+    if isinstance(function, types.MethodType):
+        return types.MethodType(_named_forward(function.__func__), function.__self__)
+    if not isinstance(function, types.FunctionType):
+        return function
+    renamed = types.FunctionType(
+        function.__code__.replace(co_name="forward"), function.__globals__, function.__name__,
+        function.__defaults__, function.__closure__,
+    )  # fmt: skip
+    renamed.__kwdefaults__ = function.__kwdefaults__
+    return renamed
+
+
 class _Flat(torch.nn.Module):  # type: ignore[misc]  # no types of torch
     """A module that returns the tensors of a function's result, and notes the result's form."""
 
     def __init__(self, function: Any, note: _Note) -> None:
         super().__init__()
-        self.function = function
+        self.function = _named_forward(function)
         self.note = note
 
     def forward(self, *args: Any) -> Any:
         """The tensors of the function's result."""
-        found = self.function(*args)
+        try:
+            found = self.function(*args)
+        except GuardOnDataDependentSymNode as problem:
+            raise DataDependentValue(what="a branch", loc=raised_at(problem)) from None
         self.note.value = skeleton(found)
         return tuple(tensors_of(found))
+
+
+_SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+def _definition(function: Any) -> Loc:
+    """Where a function, or the forward of a module, is defined."""
+    code = getattr(getattr(function, "forward", function), "__code__", None)
+    return Loc(code.co_filename, code.co_firstlineno) if code else UNKNOWN
 
 
 def export_flat(function: Any, example_inputs: Any) -> ExportedFunction:
@@ -72,6 +103,8 @@ def export_flat(function: Any, example_inputs: Any) -> ExportedFunction:
     args = (example_inputs,) if isinstance(example_inputs, torch.Tensor) else tuple(example_inputs)
     note = _Note()
     program = export(_Flat(function, note), args)
+    if any(isinstance(each, _SYMBOLS) for each in tree_leaves(note.value)):
+        raise DataDependentValue(what="a number in the result", loc=_definition(function))
     return ExportedFunction(program, note.value, args)
 
 

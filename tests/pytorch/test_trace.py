@@ -276,6 +276,53 @@ def test_a_trace_in_parts_is_placed_and_takes_other_weights() -> None:
         torch_neuronx.dynamic_batch(trace)
 
 
+def selected(x: torch.Tensor) -> torch.Tensor:
+    return (x * 2)[x > 0].relu().sum() + x
+
+
+def widened(x: torch.Tensor) -> torch.Tensor:
+    return (x.double() * 2).float() + 1
+
+
+@pytest.mark.parametrize("function", [selected, widened])
+def test_shapes_and_floats_that_the_device_lacks_are_on_the_host(function: Any) -> None:
+    found = torch_neuronx.analyze(function, X)
+    assert found["support_percentage"] != "100.00%" and found["unsupported_operators"]
+    trace = torch_neuronx.trace(function, X, partitioner_config=IN_PARTS)
+    assert any(hasattr(each, "neff") for each in trace.modules())
+    for x in (X, X - 1):
+        close(trace(x), function(x))
+
+
+@pytest.mark.parametrize(
+    "function", [lambda x: x * x.sum().item(), lambda x: x[x > 0].view(-1, 1).shape[0] * x]
+)
+def test_numbers_in_parts_on_the_host_are_refused(function: Any) -> None:
+    with pytest.raises(DataDependentValue):
+        torch_neuronx.trace(function, X, partitioner_config=IN_PARTS)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"ops_to_partition": ["aten::geluu"]},
+        {"trace_kwargs": {"input_output_aliases": {}}},
+        {"trace_kwargs": {"cpu_backend": True}},
+    ],
+)
+def test_options_of_parts_that_do_not_exist_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(BadTraceArgument):
+        config = torch_neuronx.PartitionerConfig(**options)
+        torch_neuronx.trace(Mixed(), torch.ones(4, 4), partitioner_config=config)
+
+
+def test_operators_of_parts_that_are_not_called_are_warned_of() -> None:
+    config = torch_neuronx.PartitionerConfig(ops_to_partition=["aten::gelu"])
+    with pytest.warns(UserWarning, match="aten::gelu") as warned:
+        torch_neuronx.trace(Mixed(), torch.ones(4, 4), partitioner_config=config)
+    assert any(each.filename == __file__ for each in warned)
+
+
 def doubled_and_more(x: torch.Tensor) -> torch.Tensor:
     y = x * 2
     return torch.linalg.svdvals(y)  # the device lacks it

@@ -66,11 +66,7 @@ def trace(
     if others:
         raise TypeError(f"trace has no option {next(iter(others))!r}")
     flags = compiler_args or ()
-    if cpu_backend and "target" not in options_of_flags(flags):
-        raise BadTraceArgument(
-            argument="cpu_backend", value=True, problem="compiler_args name no target",
-            hint='compiler_args="--target trn1", or another target',
-        )  # fmt: skip
+    _check_target(cpu_backend, flags)
     arguments = {
         "aliases": input_output_aliases or {}, "flags": flags, "workdir": compiler_workdir,
         "inline_weights": inline_weights_to_neff,
@@ -96,9 +92,23 @@ _NAMES = {
 
 
 def _trace_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
-    if unknown := given.keys() - _NAMES.keys():
-        raise TypeError(f"trace of a part has no option {sorted(unknown)[0]!r}")
-    return {_NAMES[name]: value for name, value in given.items()}
+    """The arguments of the plugin's trace in `trace_kwargs`."""
+    if unknown := sorted(given.keys() - {*_NAMES, "cpu_backend"}):
+        raise BadTraceArgument(
+            argument="trace_kwargs", value=unknown[0], problem="parts are traced without it",
+            hint=f"options among {', '.join(_NAMES)}, and others to trace itself",
+        )  # fmt: skip
+    _check_target(given.get("cpu_backend", False), given.get("compiler_args") or ())
+    return {_NAMES[name]: value for name, value in given.items() if name in _NAMES}
+
+
+def _check_target(cpu_backend: bool, flags: str | Sequence[str]) -> None:
+    """Raise BadTraceArgument where a trace without a device names no target."""
+    if cpu_backend and "target" not in options_of_flags(flags):
+        raise BadTraceArgument(
+            argument="cpu_backend", value=True, problem="compiler_args name no target",
+            hint='compiler_args="--target trn1", or another target',
+        )  # fmt: skip
 
 
 def analyze(

@@ -31,4 +31,4 @@ def stacklevel_of_caller() -> int:
 
 
 def _is_ours(module: str) -> bool:
-    return module.startswith("glia.") or module == "contextlib"
+    return module.startswith(("glia.", "glia_dropin.")) or module == "contextlib"

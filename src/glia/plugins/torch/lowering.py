@@ -174,7 +174,7 @@ class _GraphWriter:
             return None
         if target is operator.getitem:
             return self._look_up(node.args[0])[node.args[1]]
-        if target is aten._local_scalar_dense.default:
+        if takes_number(node):
             raise DataDependentValue(what="a number", loc=location(node))
         if described is not None and not _has_tensors(described):
             return _number(described, node)
@@ -299,16 +299,28 @@ def unsupported(node: Node) -> UnsupportedOperator:
     return UnsupportedOperator(opcode=name, nearest=close, loc=location(node))
 
 
-def unsupported_nodes(graph: Graph) -> list[Node]:
-    """The calls of operators that the table lacks."""
-    return [node for node in graph.nodes if node.op == "call_function" and not is_supported(node)]
-
-
 def is_supported(node: Node) -> bool:
-    """Whether the table has a call's operator, or it needs none."""
-    has_tensors = _has_tensors(node.meta.get("val"))
-    has_lowering = lowering_of(node.target) is not None
-    return has_lowering or node.target is operator.getitem or not has_tensors
+    """Whether a call's operator is lowered, or needs nothing."""
+    if takes_number(node):
+        return False
+    has_own = any(node.target in each for each in (OPERATORS, RANDOM_CALLS))
+    is_lowered = has_own or lowering_of(node.target) is not None
+    is_free = node.target is operator.getitem or not _has_tensors(node.meta.get("val"))
+    return is_lowered or is_free
+
+
+def takes_number(node: Node) -> bool:
+    """Whether a node takes a number from the values of a tensor."""
+    return node.target is aten._local_scalar_dense.default
+
+
+def remove_checks(module: GraphModule) -> None:
+    """Remove checks of what tracing knows, and what only they use."""
+    for node in reversed(module.graph.nodes):
+        if node.target in _CHECKS or node.target == "_guards_fn":
+            module.graph.erase_node(node)
+    module.graph.eliminate_dead_code()
+    module.recompile()
 
 
 def any_random(graph: Graph) -> bool:

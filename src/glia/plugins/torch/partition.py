@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import dataclasses
 import operator
+import warnings
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.fx import GraphModule, Node
+from torch.fx import Graph, GraphModule, Node
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
-from glia.plugins.torch.errors import BadTraceArgument
+from glia.base.loc import stacklevel_of_caller
+from glia.base.suggestions import nearest
+from glia.cc_flags import options_of_flags, resolve_options, tracing_for
+from glia.plugins.torch.errors import BadTraceArgument, DataDependentValue
 from glia.plugins.torch.export import decomposed, written_tensors
-from glia.plugins.torch.lowering import is_supported, location, unsupported_nodes
+from glia.plugins.torch.lowering import is_supported, location, remove_checks, takes_number
 from glia.plugins.torch.script_module import (
     ExportedFunction,
     export_flat,
     returned_structure,
     state_places,
+    target_of,
     trace,
 )
 from glia.plugins.torch.structure import result_source, tensors_of
@@ -46,8 +51,10 @@ def analyze(function: Any, example_inputs: Any, ignored: Collection[str] = ()) -
     `ignored` are operators that count as supported.
     """
     graph = decomposed(export_flat(function, example_inputs).program).graph
-    lacking = [each for each in unsupported_nodes(graph) if _name(each) not in ignored]
+    support = _OnDevice()
     called = [each for each in graph.nodes if _is_operator(each)]
+    unsupported = [each for each in called if not support.is_node_supported({}, each)]
+    lacking = [each for each in unsupported if _name(each) not in ignored]
     supported = Counter(_name(each) for each in called if each not in lacking)
     share = 1 - len(lacking) / len(called) if called else 1.0
     return {
@@ -73,15 +80,30 @@ def _name(node: Node) -> str:
 
 
 def _is_operator(node: Node) -> bool:
-    return node.op == "call_function" and node.target is not operator.getitem
+    """Whether a node computes a tensor, or takes a number from one."""
+    if node.op != "call_function" or node.target is operator.getitem:
+        return False
+    return bool(_tensors_in(node.meta.get("val"))) or takes_number(node)
+
+
+def _tensors_in(described: Any) -> list[torch.Tensor]:
+    return [each for each in tree_leaves(described) if isinstance(each, torch.Tensor)]
 
 
 class _OnDevice(OperatorSupportBase):  # type: ignore[misc]  # no types of torch
-    """Operators that the table has, that write no argument and that are not to be on the host."""
+    """Operators that the table has for values as these, and that are not to be on the host.
 
-    def __init__(self, on_host: Collection[str]) -> None:
+    They write no argument, and have tensors of fixed shapes, of 64-bit floats only where `options`
+    narrow them.
+    """
+
+    def __init__(
+        self, on_host: Collection[str] = (), options: Mapping[str, Any] | None = None
+    ) -> None:
         super().__init__()
         self.on_host = on_host
+        chosen, _ = resolve_options("torch_neuronx.trace", options or {})
+        self.refused = () if chosen.f64 == "as-f32" else (torch.float64, torch.complex128)
 
     def is_node_supported(self, submodules: Mapping[str, Any], node: Node) -> bool:
         """Whether a node may be in a part for the device."""
@@ -90,7 +112,16 @@ class _OnDevice(OperatorSupportBase):  # type: ignore[misc]  # no types of torch
         schema = getattr(node.target, "_schema", None)
         if schema is not None and schema.is_mutable:
             return False
-        return is_supported(node) and _name(node) not in self.on_host
+        if not is_supported(node) or _name(node) in self.on_host:
+            return False
+        values = [each.meta.get("val") for each in (node, *node.all_input_nodes)]
+        return bool(_tensors_in(values[0])) and all(map(self._has_device, tree_leaves(values)))
+
+    def _has_device(self, value: Any) -> bool:
+        """Whether the device has values of a description: a tensor's, or a number."""
+        if isinstance(value, torch.Tensor):
+            return value.dtype not in self.refused and all(map(self._has_device, value.shape))
+        return not isinstance(value, torch.SymFloat | torch.SymInt | torch.SymBool)
 
 
 def trace_in_parts(
@@ -106,16 +137,21 @@ def trace_in_parts(
     `aliases` and `arguments` are those of `trace`. BadTraceArgument where less of the function is
     for the device, or it falls into more parts, than `partitioning` allows.
     """
-    traced = export_flat(function, example_inputs)
+    options = options_of_flags(arguments.get("flags") or ())
+    with tracing_for(target_of(options)):
+        traced = export_flat(function, example_inputs)
     states = state_places(traced.program, function, aliases or {})
     flat = decomposed(traced.program)
-    support = _OnDevice(partitioning.on_host)
+    support = _OnDevice(partitioning.on_host, options)
     called = [each for each in flat.graph.nodes if _is_operator(each)]
     on_device = [each for each in called if support.is_node_supported({}, each)]
     if len(on_device) == len(called):
         return trace(function, example_inputs, aliases=aliases, **arguments)
+    _check_names(partitioning.on_host, {_name(each) for each in called})
     _check_share(len(on_device), len(called), partitioning)
     module = flat.module()
+    remove_checks(module)
+    _check_numbers(module.graph)
     _copy_tensors(module)
     fused = CapabilityBasedPartitioner(
         module, support, allows_single_node_partition=True
@@ -152,6 +188,29 @@ def _tensor_at(module: torch.nn.Module, path: str) -> torch.Tensor:
 def _with_own_tensors(arguments: Any) -> Any:
     """Arguments with tensors of their own, which a function that runs may write."""
     return tree_map(lambda e: e.clone() if isinstance(e, torch.Tensor) else e, arguments)
+
+
+def _check_names(given: Collection[str], called: Collection[str]) -> None:
+    """Raise BadTraceArgument for a name that no operator has; warn of one that is not called."""
+    for name in sorted(set(given) - set(called)):
+        namespace, _, operator_name = name.partition("::")
+        if not hasattr(getattr(torch.ops, namespace or "aten"), operator_name):
+            raise BadTraceArgument(
+                argument="ops_to_partition", value=name, problem="PyTorch has no such operator",
+                hint=f"names of operators{nearest(name, called)}",
+            )  # fmt: skip
+        text = f"ops_to_partition names {name}, which the function in parts does not call"
+        warnings.warn(text, stacklevel=stacklevel_of_caller())
+
+
+def _check_numbers(graph: Graph) -> None:
+    """Raise DataDependentValue where an operator takes a number that a tensor's values decide.
+
+    What runs on the host is traced as well, and has numbers as they are for the example inputs.
+    """
+    for node in graph.nodes:
+        if isinstance(node.meta.get("val"), torch.SymInt | torch.SymFloat | torch.SymBool):
+            raise DataDependentValue(what="a number", loc=location(node))
 
 
 def _check_share(on_device: int, called: int, partitioning: Partitioning) -> None:

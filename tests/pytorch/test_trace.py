@@ -133,6 +133,30 @@ def test_a_state_stays_with_the_trace_and_is_not_returned(tmp_path: Path) -> Non
     close(torch.jit.load(tmp_path / "cache.pt")(torch.ones(3)), torch.full((3,), 4.0))
 
 
+@pytest.mark.parametrize(
+    ("aliases", "problem"),
+    [
+        (lambda m: {m.cache: 2}, "{cache: 2}: the function returns 2 tensors"),
+        (lambda m: {m.cache: -1}, "{cache: -1}: the function returns 2 tensors"),
+        (lambda m: {m.other: 0}, r"{other: 0}: the state is torch.int64\[2\], the result"),
+        (lambda m: {m.cache: 1, m.copy: 1}, "{copy: 1}: the result is the new value of another"),
+        (lambda m: {"cache": 1}, "{'cache': 1}: the key is no parameter"),
+        (lambda m: [m.cache], "list: it is no dict"),
+    ],
+)
+def test_states_that_are_no_results_are_refused_by_name(aliases: Any, problem: str) -> None:
+    module = Cache()
+    module.register_buffer("other", torch.zeros(2, dtype=torch.int64))
+    module.register_buffer("copy", torch.zeros(3))
+    with pytest.raises(BadTraceArgument, match=problem):
+        torch_neuronx.trace(module, torch.ones(3), input_output_aliases=aliases(module))
+
+
+def test_a_function_that_writes_its_argument_is_refused() -> None:
+    with pytest.raises(BadTraceArgument, match="args_0: it writes this argument"):
+        torch_neuronx.trace(lambda x: x.add_(1), torch.ones(3))
+
+
 def test_a_batch_of_any_size_is_taken_in_parts() -> None:
     trace = torch_neuronx.dynamic_batch(torch_neuronx.trace(model(), X))
     for extent in (1, 2, 5):

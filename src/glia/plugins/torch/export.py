@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram, default_decompositions
 from torch.export.graph_signature import InputKind, InputSpec, OutputKind, TensorArgument
+from torch.fx import Node
 
 from glia.plugins.torch.aten.families import TABLE
 from glia.plugins.torch.lowering import HloProgram, Output, decompositions, lower
@@ -113,6 +114,13 @@ def written_tensors(program: ExportedProgram) -> list[str]:
     """The buffers that a program writes."""
     specs = program.graph_signature.output_specs
     return [str(each.target) for each in specs if each.kind is OutputKind.BUFFER_MUTATION]
+
+
+def result_types(program: ExportedProgram) -> list[torch.Tensor]:
+    """Tensors without contents of the shapes and dtypes of what a program returns."""
+    (end,) = program.graph.find_nodes(op="output")
+    nodes = {node.name: node for node in end.args[0] if isinstance(node, Node)}
+    return [nodes[name].meta["val"] for name in program.graph_signature.user_outputs]
 
 
 def user_inputs(program: ExportedProgram) -> list[str]:

@@ -21,7 +21,13 @@ from glia.base.output_files import writing
 from glia.cc_flags import options_of_flags, resolve_options, tracing_for
 from glia.neff.package import Neff
 from glia.plugins.torch.errors import BadTraceArgument, DataDependentValue, UnusableTrace
-from glia.plugins.torch.export import HloForm, export, lower_exported, user_inputs
+from glia.plugins.torch.export import (
+    HloForm,
+    export,
+    lower_exported,
+    result_types,
+    user_inputs,
+)
 from glia.plugins.torch.forward_operator import (
     Description,
     described,
@@ -131,6 +137,11 @@ def trace(
         states = state_places(traced.program, function, aliases or {})
         form = HloForm(inline_weights=inline_weights, states=states)
         lowered, names = lower_exported(traced.program, form)
+    if written := [name for name in names.states if names.inputs[name] is None]:
+        raise BadTraceArgument(
+            argument="func", value=written[0], problem="it writes this argument in place",
+            hint="a function that returns the new value",
+        )  # fmt: skip
     neff = glia.compile(lowered.hlo, **chosen)
     if workdir is not None:
         _save(Path(workdir), lowered.hlo, neff)
@@ -153,21 +164,43 @@ def state_places(
     program: ExportedProgram, function: Any, aliases: Mapping[torch.Tensor, int]
 ) -> dict[str, int]:
     """The places of results by the name of the state that they are the new value of."""
+    if not isinstance(aliases, Mapping):
+        raise _bad_alias(
+            type(aliases).__name__, "it is no dict", "a dict {tensor: place of a result}"
+        )
     named = {}
     if isinstance(function, torch.nn.Module):
         named = {**dict(function.named_parameters()), **dict(function.named_buffers())}
-    found = {}
+    results = result_types(program)
+    found: dict[str, int] = {}
     for tensor, place in aliases.items():
-        matching = [name for name, each in named.items() if each is tensor]
-        if not matching:
-            raise BadTraceArgument(
-                argument="input_output_aliases",
-                value=f"{{tensor {list(tensor.shape)}: {place}}}",
-                problem="the tensor is no parameter or buffer of the traced module",
-                hint="parameters or buffers of a torch.nn.Module",
-            )
-        found[f"function.{matching[0]}"] = place
+        name = next((name for name, each in named.items() if each is tensor), "")
+        kind = _kind(tensor) if isinstance(tensor, torch.Tensor) else repr(tensor)
+        shown = f"{{{name or kind}: {place!r}}}"
+        if not name:
+            problem = "the key is no parameter or buffer of the traced module"
+            raise _bad_alias(shown, problem, "parameters or buffers of a torch.nn.Module")
+        if not isinstance(place, int) or not 0 <= place < len(results):
+            problem = f"the function returns {len(results)} tensors"
+            raise _bad_alias(shown, problem, f"a place from 0 to {len(results) - 1}")
+        if _kind(results[place]) != kind:
+            problem = f"the state is {kind}, the result {_kind(results[place])}"
+            raise _bad_alias(shown, problem, "the place of a result of the state's shape and dtype")
+        if place in found.values():
+            problem = "the result is the new value of another state"
+            raise _bad_alias(shown, problem, "each state a result of its own")
+        found[f"function.{name}"] = place
     return found
+
+
+def _kind(tensor: torch.Tensor) -> str:
+    return f"{tensor.dtype}{list(tensor.shape)}"
+
+
+def _bad_alias(value: str, problem: str, hint: str) -> BadTraceArgument:
+    return BadTraceArgument(
+        argument="input_output_aliases", value=value, problem=problem, hint=hint
+    )
 
 
 class _Holder(torch.nn.Module):  # type: ignore[misc]  # no types of torch

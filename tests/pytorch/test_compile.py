@@ -152,7 +152,10 @@ def test_each_new_shape_is_compiled_once() -> None:
 
 def test_shapes_without_end_are_refused() -> None:
     calls = compiled(lambda x: x.sin(), dynamic=True)
-    with torch._dynamo.config.patch(recompile_limit=2), pytest.raises(TooManyShapes):
+    with (
+        torch._dynamo.config.patch(recompile_limit=2),
+        pytest.raises(TooManyShapes, match="dynamic=False"),
+    ):
         for extent in range(3, 9):
             calls(torch.randn(extent))
 

@@ -105,6 +105,9 @@ def test_weights_outside_of_the_neff_are_replaced() -> None:
         torch_neuronx.replace_weights(trace, {"0.weight": torch.zeros(2)})
     with pytest.raises(BadTraceArgument):
         torch_neuronx.replace_weights(trace, {"unknown": torch.zeros(2)})
+    for weights in (None, [1], {"0.weight": 3}):
+        with pytest.raises(BadTraceArgument):
+            torch_neuronx.replace_weights(trace, weights)
 
 
 def test_a_trace_without_separate_weights_says_so(traced: Any) -> None:
@@ -188,6 +191,17 @@ def test_data_parallel_splits_inputs_over_cores(traced: Any) -> None:
     parallel = torch_neuronx.DataParallel(torch_neuronx.trace(model(), X), [0, "nc:1"])
     x = torch.randn(7, 8)
     close(parallel(x), model()(x))
+
+
+def test_inputs_that_data_parallel_cannot_split_are_refused() -> None:
+    parallel = torch_neuronx.DataParallel(torch_neuronx.trace(torch.add, (X, X)), dim=7)
+    with pytest.raises(BadTraceArgument, match="dim=7: the inputs have 2 dimensions"):
+        parallel(X, X)
+    parallel.dim = 0
+    with pytest.raises(BadTraceArgument, match=r"extents \[2, 3\]"):
+        parallel(X, torch.ones(3, 8))
+    with pytest.raises(BadTraceArgument, match=r"a list such as \['nc:0'\]"):
+        torch_neuronx.DataParallel(parallel.model, "nc:0")
 
 
 @pytest.mark.parametrize("device", [-1, 1000, "nc:1000", "cuda"])

@@ -10,13 +10,18 @@ class TooManyShapes(CompileError):
 
     Cause: Each shape is a program of its own, and torch.compile was called with inputs of ever new
         shapes.
-    Fix: Pad the inputs to a few sizes, or raise torch._dynamo.config.recompile_limit.
+    Fix: Pad the inputs to a few sizes (a DataLoader's drop_last=True leaves out a smaller last
+        batch), or raise torch._dynamo.config.recompile_limit. With torch.compile(dynamic=False)
+        PyTorch runs the function on the host for shapes beyond the limit.
     Example: torch.compile(model, backend="neuron") on sentences of every length there is
     """
 
     code = "GLIA721"
     message = "{name} was compiled for {count} shapes and is called with another: {shapes}"
-    help = "pad the inputs to a few sizes, or raise torch._dynamo.config.recompile_limit"
+    help = (
+        "pad the inputs to a few sizes, raise torch._dynamo.config.recompile_limit, or let PyTorch"
+        " run further shapes on the host: torch.compile(..., dynamic=False)"
+    )
 
 
 class UntraceableStructure(CompileError):

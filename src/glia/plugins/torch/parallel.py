@@ -78,6 +78,11 @@ class DataParallel(torch.nn.Module):  # type: ignore[misc]  # no types of torch
         super().__init__()
         cores = visible_cores().count
         chosen = range(cores) if device_ids is None else device_ids
+        if isinstance(chosen, str) or not isinstance(chosen, Sequence):
+            raise BadTraceArgument(
+                argument="device_ids", value=repr(chosen), problem="it is no list",
+                hint=f"a list such as [{chosen!r}]",
+            )  # fmt: skip
         self.device_ids = [_core_number(each, cores) for each in chosen]
         if not self.device_ids:
             raise BadTraceArgument(
@@ -96,16 +101,29 @@ class DataParallel(torch.nn.Module):  # type: ignore[misc]  # no types of torch
 
     def forward(self, *args: Any) -> Any:
         """The results for parts of the inputs, one after the other along `dim`."""
-        extents = {tensor.shape[self.dim] for tensor in tensors_of(args)}
-        if len(extents) != 1:
-            raise ValueError(f"inputs have extents {sorted(extents)} along dimension {self.dim}")
-        (extent,) = extents
+        extent = self._extent(tensors_of(args))
         size = self.split_size or -(-extent // len(self.device_ids)) or 1
         starts = range(0, max(extent, 1), size)
         parts = [self._part(args, start, min(size, extent - start)) for start in starts]
         with ThreadPoolExecutor(max_workers=self.num_workers) as pool:
             results = list(pool.map(lambda part: self.model(*part), parts))
         return self._joined(results)
+
+    def _extent(self, inputs: Sequence[torch.Tensor]) -> int:
+        """The extent of inputs along `dim`; BadTraceArgument where they do not share one."""
+        ranks = {tensor.dim() for tensor in inputs}
+        extents = set()
+        problem = f"the inputs have {' and '.join(map(str, sorted(ranks))) or 'no'} dimensions"
+        if ranks and -min(ranks) <= self.dim < min(ranks):
+            extents = {tensor.shape[self.dim] for tensor in inputs}
+            problem = f"the inputs have extents {sorted(extents)} along it"
+        if len(extents) != 1:
+            raise BadTraceArgument(
+                argument="dim", value=self.dim, problem=problem,
+                hint="a dimension along which all inputs have the same extent",
+            )  # fmt: skip
+        (extent,) = extents
+        return extent
 
     def _part(self, value: Any, start: int, length: int) -> Any:
         if isinstance(value, torch.Tensor):

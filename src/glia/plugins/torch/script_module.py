@@ -341,7 +341,12 @@ def replace_weights(module: Any, weights: Any) -> None:
         text = "the trace has no separate weights: trace with inline_weights_to_neff=False"
         warnings.warn(text, stacklevel=2)
         return
-    given = weights.state_dict() if isinstance(weights, torch.nn.Module) else dict(weights)
+    given = weights.state_dict() if isinstance(weights, torch.nn.Module) else weights
+    if not isinstance(given, Mapping):
+        raise BadTraceArgument(
+            argument="weights", value=type(given).__name__,
+            problem="it is neither a module nor a dict of tensors", hint="either",
+        )  # fmt: skip
     if unknown := sorted(given.keys() - places.keys()):
         raise BadTraceArgument(
             argument="weights", value=unknown[0], problem="the trace has no such weight",
@@ -349,11 +354,11 @@ def replace_weights(module: Any, weights: Any) -> None:
         )  # fmt: skip
     for name, tensor in given.items():
         held = places[name]
-        if held.shape != tensor.shape or held.dtype != tensor.dtype:
+        kind = _kind(tensor) if isinstance(tensor, torch.Tensor) else repr(tensor)
+        if kind != _kind(held):
             raise BadTraceArgument(
-                argument=name, value=f"{tensor.dtype}{list(tensor.shape)}",
-                problem="the trace has another shape or dtype",
-                hint=f"{held.dtype}{list(held.shape)}",
+                argument=name, value=kind, problem="the trace has another shape or dtype",
+                hint=_kind(held),
             )  # fmt: skip
         with torch.no_grad():
             held.copy_(tensor)

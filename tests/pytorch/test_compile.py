@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -167,9 +168,23 @@ def test_a_graph_break_is_reported() -> None:
         torch._dynamo.graph_break()
         return y.cos()
 
-    dynamo._REPORTED.clear()
-    with pytest.warns(dynamo.GraphBreak, match="on the host"):
+    with pytest.warns(dynamo.GraphBreak, match="on the host") as warned:
         torch.testing.assert_close(broken(torch.ones(3)), torch.ones(3).sin().cos())
+    assert_named(warned, "torch._dynamo.graph_break()")
+
+
+def assert_named(warned: pytest.WarningsRecorder, source: str) -> None:
+    """Raise AssertionError unless one graph break is reported, at a line with this source."""
+    (found,) = [each for each in warned if each.category is dynamo.GraphBreak]
+    assert found.filename == __file__
+    assert source in Path(__file__).read_text().splitlines()[found.lineno - 1]
+
+
+def test_a_branch_on_the_values_of_a_tensor_is_reported_at_its_line() -> None:
+    branching = compiled(lambda x: x * 2 if x.sum() > 0 else x * 3)
+    with pytest.warns(dynamo.GraphBreak, match="a branch depends on the values") as warned:
+        torch.testing.assert_close(branching(torch.ones(3)), torch.full((3,), 2.0))
+    assert_named(warned, "if x.sum() > 0")
 
 
 def test_options_are_those_of_the_compiler() -> None:

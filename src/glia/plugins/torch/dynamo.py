@@ -10,15 +10,16 @@ from typing import Any
 
 import torch
 from torch._dynamo.backends.common import aot_autograd
-from torch._dynamo.utils import counters
+from torch._dynamo.output_graph import graph_break_reasons
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import GraphModule, Interpreter, Node
 from torch.utils._pytree import tree_leaves
 
+from glia.base.loc import Loc
 from glia.cc_flags import resolve_options, tracing_for
 from glia.plugins.torch.errors import TooManyShapes
-from glia.plugins.torch.lowering import decompositions, lower
+from glia.plugins.torch.lowering import decompositions, line_of_user, lower
 from glia.plugins.torch.program import Options, Program
 
 Compiled = Callable[[list[Any]], list[Any]]
@@ -55,16 +56,21 @@ def neuron(
     return compiled
 
 
-_REPORTED: set[str] = set()
+_REPORTED: set[tuple[str, Loc]] = set()
+_BRANCH = "generic_jump"  # what Dynamo calls one that it cannot decide while it traces
 
 
 def _report_breaks() -> None:
-    """Warn of the graph breaks that Dynamo has met since the last graph."""
-    for reason in counters["graph_break"]:
-        if reason not in _REPORTED:
-            _REPORTED.add(reason)
-            text = f"torch.compile left the graph, and runs a part on the host: {reason}"
-            warnings.warn(text, GraphBreak, stacklevel=2)
+    """Warn of the graph breaks that Dynamo has met since the last graph, at their lines."""
+    for each in graph_break_reasons:
+        loc = line_of_user(each.user_stack)
+        if (each.reason, loc) in _REPORTED:
+            continue
+        _REPORTED.add((each.reason, loc))
+        is_branch = each.reason.startswith(_BRANCH)
+        why = "a branch depends on the values of a tensor" if is_branch else each.reason
+        text = f"torch.compile left the graph at {loc}, and runs a part on the host: {why}"
+        warnings.warn_explicit(text, GraphBreak, loc.file or __file__, loc.line)
 
 
 def compile_graph(

@@ -6,7 +6,7 @@ import functools
 import operator
 import re
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -345,7 +345,11 @@ def location(node: Node) -> Loc:
 
 def raised_at(problem: BaseException) -> Loc:
     """The line of the user's code in which an exception was raised."""
-    frames = traceback.extract_tb(problem.__traceback__)
+    return line_of_user(traceback.extract_tb(problem.__traceback__))
+
+
+def line_of_user(frames: Iterable[traceback.FrameSummary]) -> Loc:
+    """The innermost line of frames that is of the user's code."""
     outside = [each for each in frames if not each.filename.startswith((_OF_TORCH, _OURS))]
     return Loc(outside[-1].filename, outside[-1].lineno or 0) if outside else UNKNOWN
 

@@ -112,7 +112,7 @@ class DataParallel(torch.nn.Module):  # type: ignore[misc]  # no types of torch
     def _extent(self, inputs: Sequence[torch.Tensor]) -> int:
         """The extent of inputs along `dim`; BadTraceArgument where they do not share one."""
         ranks = {tensor.dim() for tensor in inputs}
-        extents = set()
+        extents: set[int] = set()
         problem = f"the inputs have {' and '.join(map(str, sorted(ranks))) or 'no'} dimensions"
         if ranks and -min(ranks) <= self.dim < min(ranks):
             extents = {tensor.shape[self.dim] for tensor in inputs}

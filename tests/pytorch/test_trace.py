@@ -302,9 +302,12 @@ def test_a_state_advances_where_a_part_runs_on_the_host(tmp_path: Path) -> None:
         close(total, torch.tensor(12.0))
 
 
-def test_a_trace_in_parts_is_placed_and_takes_other_weights() -> None:
+def test_a_trace_in_parts_is_placed_and_takes_other_weights(tmp_path: Path) -> None:
     with torch_neuronx.neuron_cores_context(1, 2):
-        trace = torch_neuronx.trace(Mixed(), torch.ones(4, 4), partitioner_config=IN_PARTS)
+        trace = torch_neuronx.trace(
+            Mixed(), torch.ones(4, 4), compiler_workdir=tmp_path, partitioner_config=IN_PARTS
+        )
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["part_0", "part_1"]
     placed = [each.meta for each in trace.modules() if hasattr(each, "neff")]
     assert placed and all('"start_core": 1' in meta for meta in placed)
     other, x = Mixed(), torch.randn(4, 4)
@@ -434,6 +437,59 @@ def test_a_kernel_picks_the_bucket_for_its_inputs(tmp_path: Path) -> None:
     for module in (buckets, torch.jit.load(tmp_path / "buckets.pt")):
         for length in (3, 7):
             close(module(torch.ones(2, length)), torch.full((2,), float(length)))
+
+
+class Growing(torch.nn.Module):
+    """A state that grows by its input, and its sums over rows."""
+
+    def __init__(self, length: int) -> None:
+        super().__init__()
+        self.register_buffer("state", torch.zeros(2, length))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        grown = self.state + x
+        return grown.sum(1), grown
+
+
+def growing(length: int) -> tuple[torch.nn.Module, dict[torch.Tensor, int]]:
+    module = Growing(length)
+    return module, {module.state: 1}
+
+
+def first_columns(
+    shapes: list[list[list[int]]], states: list[torch.Tensor], number: torch.Tensor
+) -> list[torch.Tensor]:
+    """The first columns of each state, as many as the trace of this number has."""
+    wanted = shapes[torch.ops.aten.Int(number)]
+    found: list[torch.Tensor] = []
+    for place in range(len(wanted)):
+        found.append(torch.ops.aten.slice(states[place], 1, 0, wanted[place][1]))
+    return found
+
+
+@pytest.mark.parametrize("shared", [[torch.zeros(2, 8)], None])
+def test_buckets_share_the_states_that_a_preprocessor_slices(shared: Any, tmp_path: Path) -> None:
+    config = torch_neuronx.BucketModelConfig(
+        lambda: torch.jit.script(pick), shared_state_buffer=shared,
+        shared_state_buffer_preprocessor=lambda: torch.jit.script(first_columns),
+        func_kwargs=[{"length": 4}, {"length": 8}],
+    )  # fmt: skip
+    examples = [torch.ones(2, 4), torch.ones(2, 8)]
+    buckets = torch_neuronx.bucket_model_trace(growing, examples, config, tmp_path / "work")
+    assert sorted(each.name for each in (tmp_path / "work").iterdir()) == ["bucket_0", "bucket_1"]
+    torch.jit.save(buckets, tmp_path / "buckets.pt")
+    for module in (buckets, torch.jit.load(tmp_path / "buckets.pt")):
+        for length, total in ((4, 4.0), (8, 12.0), (4, 12.0)):
+            close(module(torch.ones(2, length)), torch.full((2,), total))
+
+
+def test_states_that_no_buffer_fits_are_refused() -> None:
+    config = torch_neuronx.BucketModelConfig(
+        lambda: torch.jit.script(pick), shared_state_buffer=[torch.zeros(2, 8)],
+        func_kwargs=[{"length": 4}],
+    )  # fmt: skip
+    with pytest.raises(BadTraceArgument, match="bucket 0"):
+        torch_neuronx.bucket_model_trace(growing, [torch.ones(2, 4)], config)
 
 
 def test_options_that_do_not_exist_are_refused() -> None:

@@ -7,6 +7,7 @@ import operator
 import warnings
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -134,7 +135,8 @@ def trace_in_parts(
 ) -> Any:
     """A ScriptModule of a function, whose operators that the device lacks run on the host.
 
-    `aliases` and `arguments` are those of `trace`. BadTraceArgument where less of the function is
+    `aliases` and `arguments` are those of `trace`; in `workdir` each part has a directory, part_0
+    and so on. BadTraceArgument where less of the function is
     for the device, or it falls into more parts, than `partitioning` allows.
     """
     options = options_of_flags(arguments.get("flags") or ())
@@ -241,9 +243,11 @@ def _compile_parts(
             hint="a greater count, or a greater min_subgraph_size",
         )  # fmt: skip
     inputs = _Recorder(fused).recorded(traced.arguments)
-    for node in chosen:
+    workdir = arguments.get("workdir")
+    for place, node in enumerate(chosen):
         part = fused.get_submodule(str(node.target))
-        fused.set_submodule(str(node.target), trace(part, inputs[node], **arguments))
+        own = {} if workdir is None else {"workdir": Path(workdir) / f"part_{place}"}
+        fused.set_submodule(str(node.target), trace(part, inputs[node], **{**arguments, **own}))
 
 
 def _is_part(node: Node) -> bool:

@@ -45,6 +45,7 @@ from glia.plugins.torch.structure import (
 )
 
 HLO_FILE, NEFF_FILE = "model.hlo.pb", "model.neff"
+_STATE = "state_{}"
 WEIGHTS_OF_PARTS = "parts.function."  # where a module traced in parts has its function's tensors
 
 
@@ -231,7 +232,7 @@ def _script(traced: ExportedFunction, neff: Neff, names: Any, is_random: bool) -
     weights = {name: target for name, target in names.inputs.items() if target is not None}
     weights = {name: each for name, each in weights.items() if name not in names.states}
     attributes = {name: f"weight_{place}" for place, name in enumerate(weights)}
-    states = {name: f"state_{place}" for place, name in enumerate(names.states)}
+    states = {name: _STATE.format(place) for place, name in enumerate(names.states)}
     users = user_inputs(program)
     description = Description(
         inputs=(*users, *weights),
@@ -309,6 +310,11 @@ def redescribed(module: Any, **changes: Any) -> Any:
     for each in traces_in(module):
         each.meta = dataclasses.replace(described(each), **changes).text()
     return module
+
+
+def state_attributes(module: Any) -> list[str]:
+    """The attributes of a traced module that hold its states, in order."""
+    return [_STATE.format(place) for place in range(len(described(module).states))]
 
 
 def set_dynamic_batch(module: Any, is_dynamic: bool = True) -> Any:

@@ -492,6 +492,15 @@ def test_states_that_no_buffer_fits_are_refused() -> None:
         torch_neuronx.bucket_model_trace(growing, [torch.ones(2, 4)], config)
 
 
+def test_a_transposed_state_keeps_the_order_of_its_elements() -> None:
+    module = Growing(4)
+    module.state = torch.zeros(4, 2).t()
+    x = torch.arange(8.0).reshape(2, 4)
+    trace = torch_neuronx.trace(module, x, input_output_aliases={module.state: 1})
+    for times in (1, 2, 3):
+        close(trace(x), times * x.sum(1))
+
+
 def test_options_that_do_not_exist_are_refused() -> None:
     with pytest.raises(Exception, match=r"compiler_args holds '--tarket'"):
         torch_neuronx.trace(model(), X, compiler_args="--tarket trn1")

@@ -212,7 +212,8 @@ class _Holder(torch.nn.Module):  # type: ignore[misc]  # no types of torch
         self.meta = description.text()
         self.register_buffer("neff", _in_a_tensor(neff.pieces()))
         for name, tensor in tensors.items():
-            self.register_buffer(name, tensor.detach().clone())
+            own = tensor.detach().clone(memory_format=torch.contiguous_format)
+            self.register_buffer(name, own)
 
 
 def _in_a_tensor(pieces: Sequence[bytes | memoryview]) -> torch.Tensor:

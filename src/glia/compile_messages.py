@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import sys
+import time
 from collections.abc import Callable
 from types import TracebackType
 from typing import TextIO
 
 from glia.base.output_files import writing
+
+QUIET_SECONDS = 2.0  # before a terminal shows what is compiled
+LINE_COLUMNS = 100
 
 LEVELS = {
     "debug": logging.DEBUG,
@@ -50,6 +55,44 @@ class _LogFile(logging.Handler):
     def close(self) -> None:
         os.close(self._file)
         super().close()
+
+
+class ProgressLine:
+    """What is compiled, and how far it is, in a line on a terminal while that takes long.
+
+    It appears when a pass begins after QUIET_SECONDS, and is removed at the end. It needs neither a
+    thread nor a timer of the process, which is the user's own.
+    """
+
+    def __init__(self, title: str, *, is_silent: bool = False) -> None:
+        self._title = "".join(each if each.isprintable() else "?" for each in title)
+        self._is_shown = not is_silent and sys.stderr is not None and sys.stderr.isatty()
+        self._is_written = False
+        self._started = time.monotonic()
+
+    def __enter__(self) -> ProgressLine:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._is_written:
+            self._write("")
+
+    def begin(self, activity: str) -> None:
+        """Something begins."""
+        seconds = time.monotonic() - self._started
+        if self._is_shown and seconds >= QUIET_SECONDS:
+            self._is_written = True
+            self._write(f"compiling {self._title}: {activity} ({seconds:.0f} s)"[:LINE_COLUMNS])
+
+    def _write(self, text: str) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.write(f"\r\x1b[2K{text}")
+            sys.stderr.flush()
 
 
 class Console:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import logging
+import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
@@ -16,7 +18,7 @@ from glia.base.errors import CompileError, InternalError, Misfit
 from glia.base.garbage_collection import collector_paused
 from glia.base.output_files import writing
 from glia.cc_flags import resolve_options, tracing_for
-from glia.compile_messages import Console
+from glia.compile_messages import Console, ProgressLine, severity
 from glia.options import (
     UNRECORDED_OPTIONS,
     CompileOptions,
@@ -96,13 +98,33 @@ def compile(
     CompileError for what the user can fix.
     """
     explicit = {"target": target, "optlevel": optlevel, "auto_cast": auto_cast, **options}
+    return compile_titled(module, _title_of(module), explicit, observer)
+
+
+def _title_of(module: object) -> str:
+    """What a model is called in messages: by its file, if it is in one."""
+    if isinstance(module, str | os.PathLike) and "\n" not in (path := os.fspath(module)):
+        return Path(path).name
+    return "a model"
+
+
+def compile_titled(
+    module: object, title: str, explicit: Mapping[str, object], observer: Observer | None = None
+) -> Neff:
+    """What `compile` returns for a module and keyword arguments; messages name it by `title`."""
     chosen, given = resolve_options("glia.compile", explicit, {"auto_cast": "none"})
     check_options(chosen)
     observers = [each for each in (observer,) if each]
     if chosen.dump:
         observers.append(functools.partial(write_dump, chosen.dump))
-    with _messages(chosen, given):
-        neff = compile_module(module, chosen, _all_of(observers), is_observed=observer is not None)
+    is_silent = severity(chosen.verbose) > logging.WARNING
+    with _messages(title, chosen, given), ProgressLine(title, is_silent=is_silent) as line:
+
+        def starting(step: PassStart) -> None:
+            line.begin(f"[{step.index}/{step.total}] {step.name}")
+
+        is_observed = observer is not None
+        neff = compile_module(module, chosen, _all_of(observers), starting, is_observed=is_observed)
     if "output" in given:
         with writing(chosen.output):
             neff.save(chosen.output)
@@ -151,13 +173,13 @@ def _all_of(observers: Sequence[Observer]) -> Observer | None:
 
 
 @contextlib.contextmanager
-def _messages(options: CompileOptions, given: frozenset[str]) -> Iterator[None]:
+def _messages(title: str, options: CompileOptions, given: frozenset[str]) -> Iterator[None]:
     """Messages on the standard streams and in a log file, where the user has asked for either."""
     if not given & {"verbose", "logfile"}:
         yield
         return
     with Console(options.verbose, options.logfile if "logfile" in given else None) as console:
-        console.info(f"compiling for {options.target}")
+        console.info(f"compiling {title} for {options.target}")
         console.debug(f"options: {dataclasses.asdict(options)}")
         yield
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import io
 import logging
 import sys
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 import glia
+from glia import compile_messages
 from glia.base.errors import CompileError
 from glia.base.output_files import UnwritableOutput
 from glia.cc_flags import UnknownCompilerFlag, environment_flags
@@ -202,12 +204,30 @@ def test_a_misspelt_flag_is_refused_where_kernels_are_compiled(
     assert "GLIA122" in shown.output
 
 
+class Terminal(io.StringIO):
+    """What a terminal is given."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_shows_what_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compile_messages, "QUIET_SECONDS", 0)
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    glia.compile("model.pb")
+    shown = sys.stderr.getvalue()
+    assert "compiling model.pb: [1/" in shown and shown.endswith("\r\x1b[2K")
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    glia.compile("model.pb", verbose="error")
+    assert not sys.stderr.getvalue()
+
+
 def test_messages_go_where_they_are_asked_for(capfd: pytest.CaptureFixture[str]) -> None:
     glia.compile("model.pb")
     assert capfd.readouterr() == ("", "")
     assert not Path("log-neuron-cc.txt").exists()
     glia.compile("model.pb", verbose="info")
-    assert "compiling for trn2" in capfd.readouterr().out
+    assert "compiling model.pb for trn2" in capfd.readouterr().out
     glia.compile("model.pb", logfile="c.log")
     assert capfd.readouterr() == ("", "")
     assert "DEBUG: options: {" in Path("c.log").read_text(encoding="utf-8")

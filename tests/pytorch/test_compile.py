@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
+import torch_neuronx
 from glia import nki
 from glia.nki import language as nl
 from glia.plugins.torch import dynamo
@@ -185,6 +186,17 @@ def test_a_branch_on_the_values_of_a_tensor_is_reported_at_its_line() -> None:
     with pytest.warns(dynamo.GraphBreak, match="a branch depends on the values") as warned:
         torch.testing.assert_close(branching(torch.ones(3)), torch.full((3,), 2.0))
     assert_named(warned, "if x.sum() > 0")
+
+
+def test_messages_name_the_graph_that_is_compiled(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("NEURON_CC_FLAGS", "--verbose=info")
+    compiled(lambda x: x.sin() + 2)(torch.ones(3))
+    torch_neuronx.trace(torch.nn.Tanh(), torch.ones(3))
+    shown = capfd.readouterr().out
+    assert "compiling the inference graph of test_compile.py:" in shown
+    assert "compiling Tanh for trn2" in shown
 
 
 def test_options_are_those_of_the_compiler() -> None:

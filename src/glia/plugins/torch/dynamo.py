@@ -6,6 +6,7 @@ import copy
 import functools
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ from torch.utils._pytree import tree_leaves
 from glia.base.loc import Loc
 from glia.cc_flags import resolve_options, tracing_for
 from glia.plugins.torch.errors import TooManyShapes
-from glia.plugins.torch.lowering import decompositions, line_of_user, lower
+from glia.plugins.torch.lowering import decompositions, line_of_user, location, lower
 from glia.plugins.torch.program import Options, Program
 
 Compiled = Callable[[list[Any]], list[Any]]
@@ -93,7 +94,14 @@ def _program(module: GraphModule, name: str, options: Options) -> Program:
     chosen, _ = resolve_options("torch.compile", dict(options))
     with tracing_for(chosen.target):
         lowered = lower(module, name)
-    return Program(lowered, options, _devices(module))
+    return Program(lowered, options, _devices(module), _title(module, name))
+
+
+def _title(module: GraphModule, name: str) -> str:
+    """What messages call a graph: its kind, and the line of the user's code that begins it."""
+    lines = (location(node) for node in module.graph.nodes if node.op == "call_function")
+    first = next((each for each in lines if each.file), None)
+    return f"the {name} graph of {Path(first.file).name}:{first.line}" if first else name
 
 
 def _devices(module: GraphModule) -> list[torch.device]:

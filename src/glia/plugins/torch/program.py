@@ -9,6 +9,7 @@ import torch
 
 import glia
 from glia.base.machine_code.native import address_of
+from glia.compiler import compile_titled
 from glia.neff.package import Neff
 from glia.plugins.torch.device.device_memory import NAME, on_device
 from glia.plugins.torch.lowering import HloProgram, Output, fresh_seed
@@ -22,13 +23,17 @@ class Program:
 
     These have any strides, may be views of conjugates or negatives, and have the shapes and dtypes
     of the graph; the results are new tensors, and what the graph returns besides tensors. `devices`
-    are the results' devices, the host by default.
+    are the results' devices, the host by default. Messages of the compiler name it by `title`.
     """
 
     def __init__(
-        self, lowered: HloProgram, options: Options, devices: Sequence[torch.device] = ()
+        self,
+        lowered: HloProgram,
+        options: Options,
+        devices: Sequence[torch.device] = (),
+        title: str = "a graph",
     ) -> None:
-        self.neff: Neff = glia.compile(lowered.hlo, **options)
+        self.neff: Neff = compile_titled(lowered.hlo, title, options)
         self._bound = glia.load(self.neff).bind()
         self._kinds = [(kind.shape, torch_dtype(kind.dtype)) for kind in lowered.outputs]
         self._results = lowered.results

@@ -15,10 +15,10 @@ from torch.export import ExportedProgram
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.utils._pytree import tree_leaves
 
-import glia
 from glia.base.loc import UNKNOWN, Loc
 from glia.base.output_files import writing
 from glia.cc_flags import options_of_flags, resolve_options, tracing_for
+from glia.compiler import compile_titled
 from glia.neff.package import Neff
 from glia.plugins.torch.errors import BadTraceArgument, DataDependentValue, UnusableTrace
 from glia.plugins.torch.export import (
@@ -143,10 +143,15 @@ def trace(
             argument="func", value=written[0], problem="it writes this argument in place",
             hint="a function that returns the new value",
         )  # fmt: skip
-    neff = glia.compile(lowered.hlo, **chosen)
+    neff = compile_titled(lowered.hlo, _title(function), chosen)
     if workdir is not None:
         _save(Path(workdir), lowered.hlo, neff)
     return _script(traced, neff, names, lowered.is_random)
+
+
+def _title(function: Any) -> str:
+    """What messages call a function or module."""
+    return str(getattr(function, "__qualname__", type(function).__name__))
 
 
 def target_of(options: Mapping[str, Any]) -> str:

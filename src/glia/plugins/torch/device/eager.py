@@ -324,7 +324,7 @@ class _Compiled:
         with _disable_current_modes(), torch.inference_mode(False), torch.no_grad():
             graph = self._graph(call)
         lowered = lower(graph, str(call.operator).replace(".", "_"))
-        self._program = Program(lowered, _options())
+        self._program = Program(lowered, _options(), title=str(call.operator))
 
     def __call__(self, call: EagerCall) -> Any:
         """The results; arguments that the operator writes are written."""

@@ -129,6 +129,14 @@ def test_a_sum_across_devices_is_an_all_reduce() -> None:
     assert compile_program(_artifact(SUMMED), "mlir", _options()).program.neff.ranks == 4
 
 
+def test_messages_of_the_compiler_name_the_program(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("NEURON_CC_FLAGS", "--verbose=info")
+    compile_program(_artifact(SUMMED), "mlir", _options())
+    assert "compiling step for trn2" in "".join(capfd.readouterr())
+
+
 def test_other_reductions_gather_what_each_device_has() -> None:
     """Not the tensor, and nothing is added up."""
     divided = _divided(GREATEST)

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-import glia
 from glia import __version__
+from glia.compiler import compile_titled
 from glia.frontend.errors import FrameworkMissing
 from glia.frontend.hlo_import.hlo_collective import COLLECTIVE
 from glia.frontend.hlo_import.hlo_proto import message_classes, parse_module
@@ -69,7 +69,7 @@ def compile_program(code: bytes, kind: str, serialized_options: bytes) -> Execut
         return _executable(hlo, None, serialized_options)
     if _depends_on_ranks(hlo):
         chosen |= {"replicas": build.num_replicas, "partitions": build.num_partitions}
-    neff = glia.compile(hlo, **chosen)
+    neff = compile_titled(hlo, messages()["Module"].FromString(hlo).name, chosen)
     return _executable(hlo, neff, serialized_options)
 
 

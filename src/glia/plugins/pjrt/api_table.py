@@ -22,6 +22,7 @@ from glia.plugins.pjrt.c_memory import (
     object_of,
     release,
 )
+from glia.plugins.pjrt.errors import NotProvided
 from glia.plugins.pjrt.interface import (
     ARGUMENTS,
     FUNCTIONS,
@@ -53,10 +54,6 @@ _implemented: dict[str, Function] = {}
 _machine: dict[str, Entry] = {}
 
 
-class NotProvided(Exception):
-    """The function of the interface is not provided; the text is its name."""
-
-
 class ErrorStatus:
     """An error on its way to the caller: a code of the interface, and a text."""
 
@@ -74,8 +71,6 @@ def _code(error: BaseException) -> int:
 
 
 def _text(error: BaseException) -> str:
-    if isinstance(error, NotProvided):
-        return f"PJRT_{error} is not provided by the simulated device"
     if isinstance(error, CompileError):
         return str(error)
     kind = "internal error" if isinstance(error, InternalError) else type(error).__name__
@@ -139,7 +134,7 @@ def _entry(name: str) -> Callable[[int], int | None]:
     """What C calls: never raises, and touches no more of the arguments than the caller has."""
     function, kind = _implemented.get(name), ARGUMENTS.get(name)
     if function is None or kind is None:
-        return lambda _: give_handle(ErrorStatus(NotProvided(name)))
+        return lambda _: give_handle(ErrorStatus(NotProvided(function=f"PJRT_{name}")))
     whole = ctypes.sizeof(kind)
     read_size = ctypes.c_size_t.from_address
 

@@ -188,3 +188,17 @@ class UnknownTorchXla(CompileError, ImportError):
     code = "GLIA714"
     message = "torch_xla {version} is not {known}, which the plugin is written for"
     help = 'pip install "torch=={known}.0" "torch_xla=={known}.0"; PJRT_DEVICE=CPU is the host'
+
+
+class NotProvided(CompileError):
+    """A framework calls a function of the interface that simulated devices do not have.
+
+    Cause: What was asked for needs memory or transfers that only a device has: arrays of a device
+        given to other libraries by DLPack, callbacks to Python, transfers between processes.
+    Fix: Take an array to the host first, with np.asarray or jax.device_get.
+    Example: torch.from_dlpack(jax.numpy.ones(3)) with JAX_PLATFORMS=neuron
+    """
+
+    code = "GLIA715"
+    message = "{function} is not provided by the simulated device"
+    help = "take arrays to the host first, with np.asarray or jax.device_get"

@@ -159,7 +159,7 @@ class KernelOfAnotherTarget(CompileError):
     Example: a kernel traced for trn2, and jax.jit(..., compiler_options={"target": "trn1"})
     """
 
-    code = "NCC_EVRF066"
+    code = "GLIA113"
     message = "kernel {name} was traced for {kernel}, and the model is compiled for {model}"
     help = "set NEURON_PLATFORM_TARGET_OVERRIDE={model} before the model is traced"
 

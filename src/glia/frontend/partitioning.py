@@ -213,18 +213,20 @@ def _keep_kernels_whole(ir: Any, module: Any) -> None:
         shardings = [_sharding_inside(ir, value) for value in op.operands]
         for place, (value, sharding) in enumerate(zip(op.operands, shardings, strict=True)):
             if _part_counts(ir, module, sharding):
-                whole = _whole(sdy, sharding)
+                whole = _replicated_sharding(sdy, sharding)
                 with ir.InsertionPoint(op), op.location:
                     op.operands[place] = ir.Operation.create(
                         "sdy.reshard", [value.type], [value], {"sharding": whole}
                     ).result
         if _SHARDING in op.attributes:
             listed = sdy.TensorShardingPerValueAttr(op.attributes[_SHARDING]).shardings
-            whole_results = [_whole(sdy, sdy.TensorShardingAttr(each)) for each in listed]
+            whole_results = [
+                _replicated_sharding(sdy, sdy.TensorShardingAttr(each)) for each in listed
+            ]
             op.attributes[_SHARDING] = sdy.TensorShardingPerValueAttr.get(whole_results)
 
 
-def _whole(sdy: Any, sharding: Any) -> Any:
+def _replicated_sharding(sdy: Any, sharding: Any) -> Any:
     """A sharding of the same rank by which every device has all of a value."""
     each = sdy.DimensionShardingAttr.get([], is_closed=True)
     rank = len(sharding.dimension_shardings)

@@ -178,10 +178,10 @@ def _run(*arrays: Any, kernel: TracedKernel) -> list[Any]:
 
 @nki_call.def_abstract_eval  # type: ignore[untyped-decorator]  # jax has no annotation
 def _results(*operands: Any, kernel: TracedKernel) -> list[Any]:
-    return [_like(operands, each) for each in kernel.results]
+    return [_result_type(operands, each) for each in kernel.results]
 
 
-def _like(operands: Sequence[Any], result: jax.ShapeDtypeStruct) -> Any:
+def _result_type(operands: Sequence[Any], result: jax.ShapeDtypeStruct) -> Any:
     """The type of a result that varies over the axes of a mesh over which all operands do."""
     if not operands:
         return jax.core.ShapedArray(result.shape, result.dtype)

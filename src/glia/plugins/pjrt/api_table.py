@@ -38,7 +38,7 @@ from glia.plugins.pjrt.machine_entries import (
     MachineEntries,
     RecordWord,
 )
-from glia.plugins.pjrt.profiler import profiler_extension
+from glia.plugins.pjrt.profiling.sessions import profiler_extension
 from glia.runtime.errors import DeviceMemoryExhausted
 
 Function = Callable[[Any], None]

@@ -34,7 +34,7 @@ from glia.plugins.pjrt.errors import DeletedBuffer
 from glia.plugins.pjrt.events import READY
 from glia.plugins.pjrt.interface import STRUCTURES
 from glia.plugins.pjrt.machine_entries import RecordWord
-from glia.plugins.pjrt.profiler import begin_execution, record
+from glia.plugins.pjrt.profiling.sessions import begin_execution, record
 from glia.plugins.pjrt.programs import Program
 
 # Words of an executable's record, after the first

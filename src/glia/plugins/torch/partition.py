@@ -169,15 +169,15 @@ def trace_in_parts(
 
 def _copy_tensors(module: torch.nn.Module) -> None:
     """Give a module tensors of its own in place of those of the model that it was made from."""
-    copies: dict[int, torch.Tensor] = {}
+    copies: dict[torch.Tensor, torch.Tensor] = {}  # tensors are equal keys where they are one
     for each in module.modules():
         for held in (each._parameters, each._buffers):
             for name, tensor in held.items():
-                if tensor is not None and id(tensor) not in copies:
+                if tensor is not None and tensor not in copies:
                     copy = tensor.detach().clone()
                     is_parameter = isinstance(tensor, torch.nn.Parameter)
-                    copies[id(tensor)] = torch.nn.Parameter(copy, False) if is_parameter else copy
-                held[name] = copies.get(id(tensor))
+                    copies[tensor] = torch.nn.Parameter(copy, False) if is_parameter else copy
+                held[name] = None if tensor is None else copies[tensor]
 
 
 def _tensor_at(module: torch.nn.Module, path: str) -> torch.Tensor:

@@ -34,7 +34,7 @@ def _on_lists(count: int, step: Step) -> Callable[..., tuple[list[Tensor], ...]]
         **options: Any,
     ) -> tuple[list[Tensor], ...]:
         written: list[list[Tensor]] = [[] for _ in range(count)]
-        for tensors in _each(lists):
+        for tensors in _tensors_by_parameter(lists):
             wide: list[Any] = [None if t is None else t.float() for t in tensors]
             x, grad, *states = wide
             given = grad if grad_scale is None else grad / grad_scale
@@ -50,7 +50,7 @@ def _on_lists(count: int, step: Step) -> Callable[..., tuple[list[Tensor], ...]]
     return apply
 
 
-def _each(lists: Sequence[Sequence[Tensor]]) -> Iterator[tuple[Any, ...]]:
+def _tensors_by_parameter(lists: Sequence[Sequence[Tensor]]) -> Iterator[tuple[Any, ...]]:
     """The tensors of each parameter; None of lists that are empty."""
     for place in range(len(lists[0])):
         yield tuple(each[place] if each else None for each in lists)

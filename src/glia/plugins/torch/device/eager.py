@@ -111,7 +111,7 @@ class OperatorForm:
     numbers: tuple[Argument, ...]
     scaled: Scaled | None
 
-    def fresh(self, found: Any) -> list[Any]:
+    def new_values(self, found: Any) -> list[Any]:
         """The new values among the results of a call."""
         several = found if len(self.results) > 1 else (found,) if self.results else ()
         return [each for each, old in zip(several, self.results, strict=True) if old is None]
@@ -263,7 +263,7 @@ def run_on_host(call: EagerCall) -> Any:
     found = call.operator(*args, **kwargs)
     for each in outs:
         _store(each.of(args, kwargs), each.of(call.args, call.kwargs))
-    fresh = [_for_device(each, core) for each in form.fresh(found)]
+    fresh = [_for_device(each, core) for each in form.new_values(found)]
     return form.returned(fresh, call.args, call.kwargs)
 
 
@@ -363,7 +363,7 @@ class _Compiled:
             new = tree_map(torch.empty_like if each.is_out else torch.clone, each.of(args, kwargs))
             args, kwargs = each.replaced(args, kwargs, new)
         found = self._computed(call.operator, args, kwargs)
-        fresh = self._form.fresh(found)
+        fresh = self._form.new_values(found)
         flat, self._structure = tree_flatten(fresh)
         return [*flat, *tree_leaves([each.of(args, kwargs) for each in self._form.written])]
 

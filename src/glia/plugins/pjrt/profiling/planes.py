@@ -13,7 +13,7 @@ from typing import Any
 
 from glia.base.errors import CompileError, Unspecified
 from glia.frontend.hlo_import.hlo_proto import message_classes
-from glia.plugins.pjrt.profiler import Execution
+from glia.plugins.pjrt.profiling.sessions import DeviceExecution
 from glia.plugins.pjrt.programs import DeviceProgram, Program
 from glia.profile.report import Profile
 from glia.profile.timeline import slices_of
@@ -39,7 +39,7 @@ def messages() -> dict[str, Any]:
     return message_classes("xplane", _SCHEMA)
 
 
-def space(executions: Sequence[Execution], begin_ns: int) -> bytes:
+def space(executions: Sequence[DeviceExecution], begin_ns: int) -> bytes:
     """A serialized XSpace of what ran since a time of the host's clock."""
     planes: dict[str, _Plane] = {}
     left = MOST_EVENTS

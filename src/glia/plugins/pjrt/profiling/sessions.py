@@ -20,11 +20,11 @@ from glia.plugins.pjrt.c_memory import c_bytes, give_handle, object_of, release
 from glia.plugins.pjrt.programs import Program
 
 EXTENSION_TYPE = 1  # PJRT_Extension_Type_Profiler
-_PLANES = "glia.plugins.pjrt.profiler_planes"  # which imports what times programs
+_PLANES = "glia.plugins.pjrt.profiling.planes"  # which imports what times programs
 
 
 @dataclass(frozen=True)
-class Execution:
+class DeviceExecution:
     """A program on devices, by their names, and when the host began it."""
 
     program: Program
@@ -33,11 +33,11 @@ class Execution:
 
 
 @dataclass
-class Session:
+class ProfilerSession:
     """What is recorded between start and stop."""
 
     begin_ns: int = 0
-    executions: list[Execution] = field(default_factory=list)
+    executions: list[DeviceExecution] = field(default_factory=list)
     collected: Any = None  # the bytes that were given last, which the caller does not own
 
     def start(self) -> None:
@@ -56,7 +56,7 @@ class Session:
         return found
 
 
-_RUNNING: list[Session] = []
+_RUNNING: list[ProfilerSession] = []
 _LOCK = threading.Lock()
 
 
@@ -67,7 +67,7 @@ def begin_execution() -> int:
 
 def record(program: Program, devices: Iterable[object], begin_ns: int) -> None:
     """Let running sessions have an execution that began then."""
-    execution = Execution(program, [str(each) for each in devices], begin_ns)
+    execution = DeviceExecution(program, [str(each) for each in devices], begin_ns)
     with _LOCK:
         for session in _RUNNING:
             session.executions.append(execution)
@@ -132,7 +132,7 @@ _CALLBACK = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
 
 
 def _create(address: int) -> None:
-    _CreateArguments.from_address(address).profiler = give_handle(Session())
+    _CreateArguments.from_address(address).profiler = give_handle(ProfilerSession())
 
 
 def _destroy(address: int) -> None:

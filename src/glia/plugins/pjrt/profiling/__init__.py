@@ -1,0 +1,1 @@
+"""The profiler of the interface: what ran on simulated devices, for the tools of frameworks."""

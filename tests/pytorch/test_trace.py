@@ -308,6 +308,9 @@ def test_a_trace_in_parts_is_placed_and_takes_other_weights(tmp_path: Path) -> N
             Mixed(), torch.ones(4, 4), compiler_workdir=tmp_path, partitioner_config=IN_PARTS
         )
     assert sorted(each.name for each in tmp_path.iterdir()) == ["part_0", "part_1"]
+    with torch_neuronx.neuron_cores_context(1, 2):
+        of_host = torch_neuronx.trace(torch.linalg.svdvals, X, partitioner_config=IN_PARTS)
+    close(of_host(X), torch.linalg.svdvals(X))
     placed = [each.meta for each in trace.modules() if hasattr(each, "neff")]
     assert placed and all('"start_core": 1' in meta for meta in placed)
     other, x = Mixed(), torch.randn(4, 4)

@@ -13,7 +13,7 @@ from glia import nki
 from glia.nki import isa as nisa
 from glia.nki import language as nl
 from glia.nki.tensors.nki_tensor import NkiTensor
-from glia.runtime.model import VARIABLE
+from glia.sim.policy import DEVICE_VARIABLE
 
 
 def both(kernel: Callable[..., Any], *arrays: Any, **constants: Any) -> Any:
@@ -22,7 +22,7 @@ def both(kernel: Callable[..., Any], *arrays: Any, **constants: Any) -> Any:
     Compiled, it runs by the declared meanings, as it is simulated.
     """
     simulated = nki.simulate(kernel)(*arrays, **constants)
-    with mock.patch.dict(os.environ, {VARIABLE: "reference"}):
+    with mock.patch.dict(os.environ, {DEVICE_VARIABLE: "reference"}):
         compiled = nki.jit(kernel)(*arrays, **constants)
     pairs = zip(_listed(simulated), _listed(compiled), strict=True)
     for first, second in pairs:

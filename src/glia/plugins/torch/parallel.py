@@ -13,6 +13,7 @@ import torch
 
 from glia.plugins.pjrt.visible_cores import visible_cores
 from glia.plugins.torch.errors import BadTraceArgument
+from glia.plugins.torch.forward_operator import is_trace
 from glia.plugins.torch.script_module import redescribed, set_dynamic_batch
 from glia.plugins.torch.structure import tensors_of
 
@@ -56,9 +57,10 @@ def cores_for_traces(start: int = -1, count: int = -1) -> Iterator[None]:
 
 
 def placed_by_context(module: Any) -> Any:
-    """A traced module, for the cores that `cores_for_traces` names."""
+    """A traced module, for the cores that `cores_for_traces` names if a part of it runs on one."""
     chosen = _PLACED.get()
-    return module if chosen is None else place(module, *chosen)
+    is_of_host = not any(map(is_trace, module.modules()))
+    return module if chosen is None or is_of_host else place(module, *chosen)
 
 
 class DataParallel(torch.nn.Module):  # type: ignore[misc]  # no types of torch

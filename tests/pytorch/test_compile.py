@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +106,46 @@ def test_a_tensor_that_a_function_makes_of_a_number_is_a_constant() -> None:
     x = torch.ones(3, requires_grad=True)
     found = compiled(lambda x: x / torch.sqrt(torch.tensor(4.0)))(x)
     torch.testing.assert_close(found, torch.full((3,), 0.5))
+
+
+OPTIMIZERS: dict[str, Callable[[Any], Any]] = {
+    "Adam": lambda x: torch.optim.Adam(x, 0.1),
+    "Adagrad": lambda x: torch.optim.Adagrad(x, 0.1),
+    "RMSprop": lambda x: torch.optim.RMSprop(x, 0.1),
+}
+
+
+@pytest.mark.parametrize("device", ["cpu", "neuron"])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_steps_of_optimizers_are_compiled(name: str, device: str) -> None:
+    def stepped(device: str, is_compiled: bool) -> torch.Tensor:
+        weight = torch.linspace(-1, 1, 6).to(device).requires_grad_()
+        optimizer = OPTIMIZERS[name]([weight])
+        step = compiled(optimizer.step) if is_compiled else optimizer.step
+        for number in range(2):
+            weight.grad = (weight.detach() + number).sin()
+            step()
+        return weight.detach().cpu()
+
+    torch.testing.assert_close(stepped(device, True), stepped("cpu", False))
+
+
+def test_tensors_of_means_and_deviations_give_normal_numbers() -> None:
+    found = compiled(torch.normal)(torch.full((4000,), 3.0), torch.full((4000,), 0.5))
+    assert abs(found.mean() - 3) < 0.05 and abs(found.std() - 0.5) < 0.05
+
+
+def test_operators_on_lists_are_those_on_their_tensors() -> None:
+    def step(x: torch.Tensor) -> Any:
+        moved, copied, emptied = x.clone(), x.clone(), x.clone()
+        torch._foreach_add_([moved, copied], [x, x[0]], alpha=2)
+        torch._foreach_copy_([copied], [x[1].half()])
+        torch._foreach_zero_([emptied])
+        divided = torch._foreach_addcdiv([x, x[0]], [x, x[1]], [x + 3, x[2] - 3], [2.0, -1.0])
+        return *divided, *torch._foreach_norm([x, x[0]]), moved, copied, emptied
+
+    x = torch.linspace(0, 1, 9).reshape(3, 3)
+    torch.testing.assert_close(compiled(step)(x), step(x))
 
 
 def test_checkpoints_are_computed_again_and_give_the_same_gradients() -> None:

@@ -7,6 +7,7 @@ from glia.plugins.torch.aten import (
     contraction,
     custom,
     indexing,
+    lists,
     normalization,
     optimizer_steps,
     pointwise,
@@ -22,7 +23,7 @@ from glia.plugins.torch.aten.derived import DERIVED
 from glia.plugins.torch.aten.operator_table import TABLE
 
 FAMILIES = (
-    contraction, custom, indexing, normalization, optimizer_steps, pointwise, pooling,
+    contraction, custom, indexing, lists, normalization, optimizer_steps, pointwise, pooling,
     randomness, recurrent, reduce_scan_sort, resizing, sampling, shapes,
 )  # fmt: skip
 

@@ -27,7 +27,7 @@ values as that has results.
 
 
 OF_PACKAGES: dict[str, Lowering] = {}
-"""The lowering of operators that other packages define, by what they are called."""
+"""The lowering of operators that exist once another package is loaded, by their names."""
 
 
 def lowering_of(operator: Any) -> Lowering | None:

@@ -18,6 +18,7 @@ from glia.plugins.torch.aten.operator_table import (
     OperatorCall,
     Scalar,
     lowers,
+    lowers_of_package,
     promoted,
     wide_dtype,
 )
@@ -42,7 +43,13 @@ _PRIMS = {
     "add": "add", "sub": "subtract", "mul": "multiply", "div": "divide",
     "bitwise_and": "and", "bitwise_or": "or", "bitwise_xor": "xor", "shift_left": "shift-left",
 }  # fmt: skip
-_PRIM_FUNCTIONS = ("sqrt", "ceil", "floor", "round")
+# And those that take and give what operators of the same name do
+_SAME_PRIMS = (
+    "abs", "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "bitwise_not", "ceil", "cos",
+    "cosh", "eq", "erf", "erfc", "exp", "exp2", "expm1", "floor", "fmod", "ge", "gt", "le", "log",
+    "log10", "log1p", "log2", "lt", "maximum", "minimum", "ne", "neg", "reciprocal", "remainder",
+    "round", "rsqrt", "sign", "sin", "sinh", "sqrt", "tan", "tanh", "trunc", "where",
+)  # fmt: skip
 
 _COMPARISONS = {"eq": "EQ", "ne": "NE", "lt": "LT", "le": "LE", "gt": "GT", "ge": "GE"}
 _BITWISE = {"bitwise_and": "and", "bitwise_or": "or", "bitwise_xor": "xor"}
@@ -64,11 +71,13 @@ def _register() -> None:
         lowers(getattr(aten, name).default)(_logical(opcode))
     for name, opcode in _PRIMS.items():
         lowers(getattr(prims, name).default)(_arithmetic(opcode))
-    for name in _PRIM_FUNCTIONS:
-        lowers(getattr(prims, name).default)(TABLE[getattr(aten, name).default])
     lowers(aten.maximum.default)(_arithmetic("maximum"))
     lowers(aten.minimum.default)(_arithmetic("minimum"))
     lowers(aten.mul.Tensor, aten.mul.Scalar)(_multiply)
+    for name in _SAME_PRIMS:
+        packet = getattr(aten, name)
+        overloads = (getattr(packet, each) for each in packet.overloads())
+        lowers(getattr(prims, name).default)(next(TABLE[o] for o in overloads if o in TABLE))
 
 
 def _float_function(opcode: str) -> Callable[..., HloValue]:
@@ -121,6 +130,13 @@ def _multiply(at: OperatorCall, x: Scalar, y: Scalar) -> HloValue:
     if at.result.dtype is PRED:
         return at.binary("and", at.operand(x, PRED), at.operand(y, PRED))
     return at.finished(at.multiply(*_common(at, x, y)))
+
+
+@lowers_of_package("prims.fma.default")
+def _multiply_add(at: OperatorCall, x: HloValue, y: HloValue, z: HloValue) -> HloValue:
+    dtype = wide_dtype(at.result.dtype)
+    x, y, z = (at.operand(each, dtype) for each in (x, y, z))
+    return at.finished(at.add(at.multiply(x, y), z))
 
 
 @lowers(aten.add.Tensor, aten.add.Scalar)

@@ -94,9 +94,16 @@ def _uniform(
 def _normal(
     at: OperatorCall, x: HloValue, middle: float = 0.0, deviation: float = 1.0, **_: Any
 ) -> HloValue:
-    found = normal(at, x.shape)
-    scaled = at.multiply(found, at.filled_like(deviation, found))
-    return at.finished(at.add(scaled, at.filled_like(middle, found)))
+    return _normal_of_shape(at, x.shape, mean=middle, std=deviation)
+
+
+@lowers(torch.ops.prims.normal.default)
+def _normal_of_shape(
+    at: OperatorCall, shape: Sequence[int], *, mean: float, std: float, **_: Any
+) -> HloValue:
+    found = normal(at, shape)
+    scaled = at.multiply(found, at.filled_like(std, found))
+    return at.finished(at.add(scaled, at.filled_like(mean, found)))
 
 
 @lowers(aten.bernoulli.default)

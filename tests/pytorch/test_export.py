@@ -47,6 +47,13 @@ def test_a_buffer_that_is_written_is_an_input_in_whose_place_an_output_is() -> N
     np.testing.assert_allclose(results["output1"], (module.linear(x) * 2).detach(), rtol=1e-5)
 
 
+def test_a_program_with_weights_on_the_device_has_them_inside() -> None:
+    module, x = torch.nn.Linear(8, 4), torch.randn(3, 8)
+    expected = module(x).detach().numpy()
+    model = glia.load(glia.compile(exported(module.to("neuron"), x.to("neuron"))))
+    np.testing.assert_allclose(model(x.numpy())[0], expected, rtol=1e-5, atol=1e-6)
+
+
 class Decomposing(torch.nn.Module):
     """A function with an operator that no device has."""
 

@@ -18,6 +18,7 @@ from glia.neff.package import Neff
 from glia.plugins.torch.errors import (
     BadTraceArgument,
     DataDependentValue,
+    MixedDevices,
     PlacedOnMissingCore,
     UntraceableStructure,
     UnusableTrace,
@@ -67,6 +68,22 @@ def test_a_saved_trace_runs_in_another_process(traced: Any, tmp_path: Path) -> N
 def test_a_trace_nests_in_other_traces(traced: Any) -> None:
     outer = torch.jit.trace(torch.nn.Sequential(torch.nn.Tanh(), traced), X)
     close(outer(X), model()(X.tanh()))
+
+
+@pytest.mark.parametrize(
+    ("held", "given"), [("neuron", "neuron"), ("neuron", "cpu"), ("cpu", "neuron")]
+)
+@pytest.mark.parametrize("inline", [True, False])
+def test_a_model_on_the_device_is_traced(held: str, given: str, inline: bool) -> None:
+    made = torch_neuronx.trace(model().to(held), X.to(given), inline_weights_to_neff=inline)
+    close(made(X), model()(X))
+    assert made(X.to("neuron")).device.type == "neuron"
+
+
+def test_a_function_with_a_model_on_another_device_is_refused() -> None:
+    elsewhere = model().to("neuron")
+    with pytest.raises(MixedDevices, match="cpu and neuron:0"):
+        torch_neuronx.trace(lambda x: elsewhere(x), X)
 
 
 class Nested(torch.nn.Module):

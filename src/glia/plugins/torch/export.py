@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch.export import ExportedProgram, default_decompositions
 from torch.export.graph_signature import InputKind, InputSpec, OutputKind, TensorArgument
+from torch.export.passes import move_to_device_pass
 from torch.fx import Node
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from glia.plugins.torch.aten.families import TABLE
+from glia.plugins.torch.device.device_memory import NAME
+from glia.plugins.torch.errors import MixedDevices
 from glia.plugins.torch.lowering import HloProgram, Output, decompositions, lower
 
 _WEIGHTS = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
@@ -135,10 +139,32 @@ def user_inputs(program: ExportedProgram) -> list[str]:
 def export(
     function: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None
 ) -> ExportedProgram:
-    """A function or module exported for example arguments, without gradients."""
+    """A function or module exported for example arguments, without gradients.
+
+    Tensors of the program are the host's, wherever those of the module and the arguments are.
+    MixedDevices where the function has others than its arguments.
+    """
     module = function if isinstance(function, torch.nn.Module) else _Function(function)
-    with torch.no_grad():
-        return torch.export.export(module, args, kwargs, strict=False)
+    held = next((each.device for each in _tensors_of(module)), None)
+    if held is not None:
+        args, kwargs = tree_map_only(torch.Tensor, lambda t: t.to(held), (args, kwargs))
+    try:
+        with torch.no_grad():
+            program = torch.export.export(module, args, kwargs, strict=False)
+    except RuntimeError as problem:
+        devices = {str(getattr(problem, name, "")) for name in ("common_device", "device")} - {""}
+        if not devices:
+            raise
+        operator, named = str(getattr(problem, "func", function)), " and ".join(sorted(devices))
+        raise MixedDevices(operator=operator, devices=named) from problem
+    used = (*program.state_dict.values(), *program.constants.values(), *tree_leaves(args))
+    is_elsewhere = any(isinstance(t, torch.Tensor) and t.device.type == NAME for t in used)
+    return move_to_device_pass(program, "cpu") if is_elsewhere else program
+
+
+def _tensors_of(module: torch.nn.Module) -> Iterator[torch.Tensor]:
+    yield from module.parameters()
+    yield from module.buffers()
 
 
 class _Function(torch.nn.Module):  # type: ignore[misc]  # no types of torch

@@ -68,8 +68,8 @@ def numpy_dtype(dtype: torch.dtype) -> np.dtype:
 
 
 def to_numpy(tensor: torch.Tensor) -> np.ndarray:
-    """The contents of a tensor in host memory, shared with it where that is contiguous."""
-    plain = tensor.detach().resolve_conj().resolve_neg()
+    """The contents of a tensor, shared with it where it is contiguous in host memory."""
+    plain = tensor.detach().cpu().resolve_conj().resolve_neg()
     if plain.dtype in _BY_BITS:
         bits = plain.contiguous().view(_BITS[plain.dtype.itemsize])
         array: np.ndarray = bits.numpy().view(numpy_dtype(plain.dtype))

@@ -23,10 +23,9 @@ _LOCALIZATION = (
     "sdy-convert-global-to-local,sdy-drop-sharding-and-mesh,canonicalize,cse,symbol-dce)"
 )
 _SHARDING = "sdy.sharding"
-_DIMENSIONS = re.compile(r"<@?[^,<>]*(?:<[^>]*>)?, \[((?:\{[^}]*\}(?:p\d+)?(?:, )?)*)\]")
-_AXES = re.compile(r"\{([^}]*)\}")
 _SCATTER_DIMENSIONS = "scatter_dimension_numbers"
-_KERNEL = "AwsNeuronCustomNativeKernel"
+# Custom calls that only say how a value is divided
+_SHARDING_CALLS = ("Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape")
 _DEEPEST_CALLS = 64
 _ARTIFACT, _HEAD_BYTES = b"StableHLO_v", 32  # what the head of a portable artifact holds
 _BYTECODE = b"ML\xefR"
@@ -178,8 +177,8 @@ def _divide(ir: Any, module: Any) -> Divisions | None:
     try:
         declared = [_unreduced_axes(ir, each) for each in _parameters(module)]
         passes.parse(_PROPAGATION).run(module.operation)
+        _compute_whole(ir, module)
         _refuse_positions(ir, module)
-        _keep_kernels_whole(ir, module)
         _reduce_in_two_steps(ir, module)
         _make_parts(ir, module, declared)
         divisions = _boundary(ir, module)
@@ -197,40 +196,64 @@ def _refuse_positions(ir: Any, module: Any) -> None:
     """
     for op in _operations(_main(module)):
         positions = _POSITIONS.get(op.name)
-        if positions is None or op.parent.name == "sdy.manual_computation":
-            continue
-        found = positions(ir, op) & _divided_dimensions(op.operands[0])
+        found = positions(ir, op) & _divided_inside(ir, op.operands[0]) if positions else set()
         if found:
             raise ValueError(f"{op.name} along dimension {min(found)}, which is divided")
 
 
-def _keep_kernels_whole(ir: Any, module: Any) -> None:
-    """Give kernels whole operands, on every device: their programs are for these shapes."""
-    sdy = importlib.import_module("jaxlib.mlir.dialects.sdy")
+def _compute_whole(ir: Any, module: Any) -> None:
+    """Have every device compute all of what no partitioner divides rightly.
+
+    Programs of kernels are for whole shapes, and nothing is known of what other custom calls do.
+    Windows of convolutions are whole: jaxlib's last pass exchanges no borders, and XLA's
+    partitioner gives other values where their kernel is divided too.
+    """
     for op in _operations(_main(module)):
-        if op.name != "stablehlo.custom_call" or op.attributes["call_target_name"].value != _KERNEL:
-            continue
-        shardings = [_sharding_inside(ir, value) for value in op.operands]
-        for place, (value, sharding) in enumerate(zip(op.operands, shardings, strict=True)):
-            if _part_counts(ir, module, sharding):
-                whole = _replicated_sharding(sdy, sharding)
-                with ir.InsertionPoint(op), op.location:
-                    op.operands[place] = ir.Operation.create(
-                        "sdy.reshard", [value.type], [value], {"sharding": whole}
-                    ).result
-        if _SHARDING in op.attributes:
-            listed = sdy.TensorShardingPerValueAttr(op.attributes[_SHARDING]).shardings
-            whole_results = [
-                _replicated_sharding(sdy, sdy.TensorShardingAttr(each)) for each in listed
-            ]
-            op.attributes[_SHARDING] = sdy.TensorShardingPerValueAttr.get(whole_results)
+        if op.name == "stablehlo.custom_call":
+            if op.attributes["call_target_name"].value not in _SHARDING_CALLS:
+                _undivide(ir, module, op)
+        elif op.name == "stablehlo.convolution":
+            image, kernel, result = (_spatial(op, place) for place in range(3))
+            divided = [_divided_inside(ir, value) for value in op.operands]
+            if divided[0] & image or divided[1] & kernel:
+                _undivide(ir, module, op, [image, kernel], [result])
 
 
-def _replicated_sharding(sdy: Any, sharding: Any) -> Any:
-    """A sharding of the same rank by which every device has all of a value."""
-    each = sdy.DimensionShardingAttr.get([], is_closed=True)
-    rank = len(sharding.dimension_shardings)
-    return sdy.TensorShardingAttr.get(sharding.mesh_or_ref, [each] * rank, [], [])
+def _undivide(
+    ir: Any,
+    module: Any,
+    op: Any,
+    operands: list[set[int]] | None = None,
+    results: list[set[int]] | None = None,
+) -> None:
+    """Give an operation operands that are whole along some dimensions, or all; results likewise."""
+    sdy = importlib.import_module("jaxlib.mlir.dialects.sdy")
+    shardings = [_sharding_inside(ir, value) for value in op.operands]
+    for place, (value, sharding) in enumerate(zip(op.operands, shardings, strict=True)):
+        dimensions = operands[place] if operands else None
+        if _part_counts(ir, module, sharding):
+            whole = _whole_along(sdy, sharding, dimensions)
+            with ir.InsertionPoint(op), op.location:
+                op.operands[place] = ir.Operation.create(
+                    "sdy.reshard", [value.type], [value], {"sharding": whole}
+                ).result
+    if _SHARDING in op.attributes:
+        listed = sdy.TensorShardingPerValueAttr(op.attributes[_SHARDING]).shardings
+        found = [
+            _whole_along(sdy, sdy.TensorShardingAttr(each), results[place] if results else None)
+            for place, each in enumerate(listed)
+        ]
+        op.attributes[_SHARDING] = sdy.TensorShardingPerValueAttr.get(found)
+
+
+def _whole_along(sdy: Any, sharding: Any, dimensions: set[int] | None) -> Any:
+    """A sharding by which every device has all of a value along some dimensions, or all."""
+    whole = sdy.DimensionShardingAttr.get([], is_closed=True)
+    found = [
+        whole if dimensions is None or d in dimensions else each
+        for d, each in enumerate(sharding.dimension_shardings)
+    ]
+    return sdy.TensorShardingAttr.get(sharding.mesh_or_ref, found, [], [])
 
 
 def _reduce_in_two_steps(ir: Any, module: Any) -> None:
@@ -574,23 +597,6 @@ def _parameters(module: Any) -> list[Any]:
     return list(_main(module).regions[0].blocks[0].arguments)
 
 
-def _divided_dimensions(value: Any) -> set[int]:
-    """The dimensions along which a value is divided among devices."""
-    owner = value.owner
-    if hasattr(owner, "attributes"):
-        place, names = value.result_number, (_SHARDING, "out_shardings")
-        texts = [str(owner.attributes[name]) for name in names if name in owner.attributes]
-    else:  # an argument of a block: of the function, or of an operation's region
-        function = owner.owner
-        place, texts = value.arg_number, []
-        if "arg_attrs" in function.attributes:
-            texts, place = [str(function.attributes["arg_attrs"][place])], 0
-    lists = _DIMENSIONS.findall("".join(texts))
-    if place >= len(lists):
-        return set()
-    return {i for i, axes in enumerate(_AXES.findall(lists[place])) if '"' in axes}
-
-
 def _integers(op: Any, name: str) -> list[int]:
     """The integers of an attribute that is an array; none where there is no such attribute."""
     text = str(op.attributes[name]) if name in op.attributes else ""
@@ -611,13 +617,11 @@ def _updated(ir: Any, op: Any) -> set[int]:
     return {i for i, (n, m) in enumerate(zip(whole, part, strict=True)) if n != m}
 
 
-def _spatial(ir: Any, op: Any) -> set[int]:
-    found = re.search(r"<\[([^\]]*)\]", str(op.attributes["dimension_numbers"]))
-    return (
-        {i for i, name in enumerate(found[1].split(",")) if name.strip().isdigit()}
-        if found
-        else set()
-    )
+def _spatial(op: Any, place: int) -> set[int]:
+    """The dimensions along which windows lie: of a convolution's image, kernel or result."""
+    found = re.findall(r"\[([^\]]*)\]", str(op.attributes["dimension_numbers"]))
+    names = found[place].split(",") if place < len(found) else []
+    return {i for i, name in enumerate(names) if name.strip().isdigit()}
 
 
 # The dimensions of the first operand along which elements depend on their neighbours' places
@@ -627,7 +631,6 @@ _POSITIONS = {
     "stablehlo.gather": _indexed,
     "stablehlo.reduce_window": _windowed,
     "stablehlo.select_and_scatter": _windowed,
-    "stablehlo.convolution": _spatial,
 }
 
 

@@ -15,6 +15,7 @@ ALLOWED = {
     ("nki/tensors/nki_object.py", "__new__"): "a class of a user's, whose initialiser differs",
     ("nki/source/definitions.py", "__dict__"): "attributes of an unknown object, none computed",
     ("runtime/borrowed.py", "ctypes"): "the structure by which DLPack describes an array",
+    ("plugins/torch/device/device_module.py", "__new__"): "storages of PyTorch's, made otherwise",
     ("timing/registers.py", "__new__"): "members of an enumeration are given attributes",
     ("base/machine_code/native.py", "ctypes"): "compiled functions are called and given addresses",
     ("nki/beta1/run/while_loop.py", "ctypes"): "a local variable of a running function is set",

@@ -18,7 +18,7 @@ import transformers
 
 import torch_neuronx
 from glia.plugins.torch.device import eager
-from glia.plugins.torch.errors import MixedDevices, NoSuchCore
+from glia.plugins.torch.errors import MixedDevices, NoSuchCore, SparseOnDevice
 from house.source import REPOSITORY
 from pytorch.test_models import GROUPED, IDS, TEXT, config
 
@@ -59,6 +59,32 @@ def test_a_tensor_grows_and_keeps_its_elements() -> None:
     x = torch.arange(4.0).to("neuron")
     assert x.resize_(2, 3).shape == (2, 3)
     assert x.flatten()[:4].cpu().tolist() == [0, 1, 2, 3]
+
+
+def test_storages_are_made_on_the_device() -> None:
+    assert torch.UntypedStorage(8, device="neuron:1").device == torch.device("neuron", 1)
+    made = torch.UntypedStorage([1, 2], device="neuron")
+    close(
+        torch.empty(0, dtype=torch.uint8, device="neuron").set_(made), torch.tensor([1, 2]).byte()
+    )
+    assert torch.UntypedStorage(8).nbytes() == torch.UntypedStorage(8, device="cpu").nbytes() == 8
+
+
+def test_pytorch_answers_what_it_asks_of_accelerators() -> None:
+    assert torch.accelerator.memory_allocated() == 0
+    torch.accelerator.synchronize()
+    torch.accelerator.empty_cache()
+    torch.accelerator.empty_host_cache()
+    free, total = torch.accelerator.get_memory_info()
+    assert 0 < free < total
+
+
+def test_sparse_tensors_are_refused() -> None:
+    words = torch.nn.Embedding(5, 3, sparse=True, device="neuron")
+    with pytest.raises(SparseOnDevice, match="_sparse_coo_tensor"):
+        words(torch.tensor([1], device="neuron")).sum().backward()
+    with pytest.raises(SparseOnDevice, match=r"torch\.sparse_coo"):
+        X.to("neuron").to_sparse()
 
 
 def test_a_core_that_does_not_exist_is_refused() -> None:
@@ -249,6 +275,17 @@ def test_recurrent_layers_have_their_gradients(name: str) -> None:
     on_device = copy.deepcopy(layer).to("neuron")
     found = with_gradients(on_device, on_device, X.to("neuron"))
     for ours, theirs in zip(found, with_gradients(layer, layer, X), strict=True):
+        close(ours, theirs, 1e-4)
+
+
+@pytest.mark.parametrize("name", ["LSTMCell", "GRUCell"])
+def test_recurrent_cells_on_the_device_are_compiled(name: str) -> None:
+    torch._dynamo.reset()
+    cell = getattr(torch.nn, name)(6, 3)
+    on_device = copy.deepcopy(cell).to("neuron")
+    run = torch.compile(on_device, backend="neuron", fullgraph=True)
+    found = with_gradients(on_device, run, X.to("neuron"))
+    for ours, theirs in zip(found, with_gradients(cell, cell, X), strict=True):
         close(ours, theirs, 1e-4)
 
 

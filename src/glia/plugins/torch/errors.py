@@ -135,3 +135,17 @@ class MixedDevices(CompileError, RuntimeError):
     code = "GLIA727"
     message = "{operator} is called with tensors on {devices}"
     help = 'move the model and its inputs to one device: .to("neuron")'
+
+
+class SparseOnDevice(CompileError, RuntimeError):
+    """A tensor on the device would be sparse.
+
+    Cause: An embedding has sparse=True, whose gradients are sparse, or a tensor is made sparse; the
+        device has dense tensors only.
+    Fix: Use dense gradients and tensors, or leave the sparse ones on the host.
+    Example: torch.eye(3, device="neuron").to_sparse()
+    """
+
+    code = "GLIA730"
+    message = "{problem}: the device has dense tensors only"
+    help = "use dense tensors, and sparse=False in embeddings, or keep sparse tensors on the host"

@@ -131,11 +131,18 @@ def _adagrad(
     return x - rate * grad / (total.sqrt() + eps), total, count
 
 
-derives(aten._fused_adam.default, aten._fused_adam.tensor_lr)(_on_lists(5, _adam(False)))
-derives(aten._fused_adamw.default, aten._fused_adamw.tensor_lr)(_on_lists(5, _adam(True)))
-derives(aten._fused_sgd.default, aten._fused_sgd.tensor_lr)(_on_lists(3, _sgd))
-derives(aten._fused_adagrad.default)(_on_lists(4, _adagrad))
-derives(aten._fused_adagrad.tensor_lr)(_on_lists(3, _adagrad))
+_STEPS: dict[Any, Step] = {
+    aten._fused_adam: _adam(is_decoupled=False), aten._fused_adamw: _adam(is_decoupled=True),
+    aten._fused_sgd: _sgd, aten._fused_adagrad: _adagrad,
+}  # fmt: skip
+
+
+def _register() -> None:
+    """Enter the overloads of steps that write nothing, of which versions of PyTorch have others."""
+    for packet, step in _STEPS.items():
+        for each in (getattr(packet, name) for name in packet.overloads()):
+            if not each._schema.is_mutable:
+                derives(each)(_on_lists(len(each._schema.returns), step))
 
 
 @derives(aten._amp_foreach_non_finite_check_and_unscale.default)
@@ -160,3 +167,6 @@ def _next_scale(
     failed = found != 0
     after = torch.where(failed | (after == interval), 0, after)
     return torch.where(failed, scale * backoff, fine), after
+
+
+_register()

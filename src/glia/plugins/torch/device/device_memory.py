@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import torch
 
 from glia.plugins.pjrt.visible_cores import visible_cores
-from glia.plugins.torch.errors import MixedDevices, NoSuchCore
+from glia.plugins.torch.errors import MixedDevices, NoSuchCore, SparseOnDevice
 from glia.runtime.borrowed import rename_device
 
 NAME = "neuron"
@@ -33,7 +33,12 @@ def _moved(tensor: torch.Tensor, kind: int, index: int) -> torch.Tensor:
 
 
 def on_device(host: torch.Tensor, index: int = 0) -> torch.Tensor:
-    """A tensor on core `index` that has the memory of one of the host."""
+    """A tensor on core `index` that has the memory of one of the host.
+
+    SparseOnDevice where that is not dense.
+    """
+    if host.layout is not torch.strided:
+        raise SparseOnDevice(problem=f"a tensor would be of layout {host.layout}")
     if index:
         # PyTorch gives backward threads to core 0 only; the others' gradients are for the caller
         torch._C._set_multithreading_enabled(False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -22,6 +23,7 @@ from glia.plugins.torch.device.device_memory import (
     on_device,
 )
 from glia.plugins.torch.device.registration import enter, never_compiled
+from glia.plugins.torch.errors import SparseOnDevice
 from glia.runtime.model import import_object
 
 aten = torch.ops.aten
@@ -131,6 +133,11 @@ def _operator(operator: Any, *args: Any, **kwargs: Any) -> Any:
     return _operators()(operator, *args, **kwargs)
 
 
+def _refuse_sparse(operator: Any, *args: Any, **kwargs: Any) -> Any:
+    """Any operator that makes or takes sparse tensors of the device."""
+    raise SparseOnDevice(problem=f"{operator} makes or takes a sparse tensor")
+
+
 def _first(operator: Any) -> Callable[..., Any]:
     """An operator that must not be composed of others, until those of the device are loaded."""
 
@@ -171,11 +178,19 @@ def _storage_on_device(
 
 
 def _patch_storages() -> None:
-    """Let storages be moved to the device and copied there.
+    """Let storages be made on the device, moved to it and copied there.
 
     PyTorch makes storages by an allocator of the device, which those written in Python lack.
     """
     storages: Any = torch.UntypedStorage
+    make = storages.__new__
+
+    def storage(kind: Any, *args: Any, device: Any = None, **options: Any) -> Any:
+        if device is None or torch.device(device).type != NAME:
+            named = options if device is None else {**options, "device": device}
+            return make(kind, *args, **named)
+        return _storage_on_device(torch.UntypedStorage(*args), device)
+
     to, clone = storages.to, storages.clone
 
     def moved(self: torch.UntypedStorage, *, device: Any, non_blocking: bool = False) -> Any:
@@ -186,6 +201,7 @@ def _patch_storages() -> None:
     def cloned(self: torch.UntypedStorage) -> Any:
         return _storage_on_device(self, self.device) if self.device.type == NAME else clone(self)
 
+    storages.__new__ = storage
     storages.to, storages.clone, storages.neuron = moved, cloned, _storage_on_device
 
 
@@ -199,6 +215,25 @@ def _patch_printing() -> None:
         return text
 
     module._tensor_str = printed
+
+
+def _patch_accelerator() -> None:
+    """Let torch.accelerator answer: nothing is waited for, and memory is the host's.
+
+    PyTorch asks an allocator of the device, which those written in Python lack; of one that was
+    not used yet it counts nothing.
+    """
+    accelerator: Any = torch._C
+    accelerator._accelerator_isAllocatorInitialized = lambda: False
+    accelerator._accelerator_emptyHostCache = lambda: None
+    accelerator._accelerator_synchronizeDevice = lambda index: None
+    accelerator._accelerator_getMemoryInfo = lambda index: _host_memory()
+
+
+def _host_memory() -> tuple[int, int]:
+    """How many bytes of memory are free, and how many there are."""
+    free, total = (os.sysconf(name) for name in ("SC_AVPHYS_PAGES", "SC_PHYS_PAGES"))
+    return free * os.sysconf("SC_PAGE_SIZE"), total * os.sysconf("SC_PAGE_SIZE")
 
 
 def _patch_data_parallel() -> None:
@@ -223,6 +258,8 @@ def register() -> tuple[torch.library.Library, ...]:
     everything = torch.library.Library("_", "IMPL")
     operators = torch.library.Library("aten", "IMPL")
     everything.fallback(never_compiled(_operator), "PrivateUse1")
+    for key in ("SparsePrivateUse1", "SparseCsrPrivateUse1"):
+        everything.fallback(_refuse_sparse, key)
     memory_operators.register(operators)
     for operator in _NEVER_COMPOSED:
         enter(operators, operator, _first(operator))
@@ -232,6 +269,7 @@ def register() -> tuple[torch.library.Library, ...]:
     _patch_storages()
     _patch_printing()
     _patch_data_parallel()
+    _patch_accelerator()
     if torch.distributed.is_available():
         distributed.register()
     return everything, operators

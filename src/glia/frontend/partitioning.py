@@ -71,6 +71,29 @@ def partitioned(module: bytes) -> tuple[bytes, tuple[int, int], Divisions | None
         return written.getvalue(), (replicas, partitions), divisions
 
 
+def with_whole_windows(module: bytes) -> bytes:
+    """A module of many devices whose convolutions, and opaque calls, say that they are not divided.
+
+    Other partitioners divide convolutions along their windows, and some give other values then.
+    Raises ValueError for what is no such module.
+    """
+    if b"convolution" not in module and b"custom_call" not in module:
+        return module
+    ir = importlib.import_module("jaxlib.mlir.ir")
+    passes = importlib.import_module("jaxlib.mlir.passmanager").PassManager
+    with _context(ir), ir.Location.unknown():
+        try:
+            parsed = _parsed(ir, module)
+            inline_calls(ir, parsed)
+            passes.parse(_PROPAGATION).run(parsed.operation)
+        except ir.MLIRError as error:
+            raise ValueError(str(error)) from error
+        _compute_whole(ir, parsed, "sdy.sharding_constraint")
+        written = io.BytesIO()
+        parsed.operation.write_bytecode(written)
+        return written.getvalue()
+
+
 def _parsed(ir: Any, module: bytes) -> Any:
     """The module of text, bytecode or a portable artifact."""
     if _ARTIFACT in module[:_HEAD_BYTES]:
@@ -201,8 +224,10 @@ def _refuse_positions(ir: Any, module: Any) -> None:
             raise ValueError(f"{op.name} along dimension {min(found)}, which is divided")
 
 
-def _compute_whole(ir: Any, module: Any) -> None:
+def _compute_whole(ir: Any, module: Any, change: str = "sdy.reshard") -> None:
     """Have every device compute all of what no partitioner divides rightly.
+
+    `change` is the operation that gives a value another division.
 
     Programs of kernels are for whole shapes, and nothing is known of what other custom calls do.
     Windows of convolutions are whole: jaxlib's last pass exchanges no borders, and XLA's
@@ -211,18 +236,19 @@ def _compute_whole(ir: Any, module: Any) -> None:
     for op in _operations(_main(module)):
         if op.name == "stablehlo.custom_call":
             if op.attributes["call_target_name"].value not in _SHARDING_CALLS:
-                _undivide(ir, module, op)
+                _undivide(ir, module, op, change)
         elif op.name == "stablehlo.convolution":
             image, kernel, result = (_spatial(op, place) for place in range(3))
             divided = [_divided_inside(ir, value) for value in op.operands]
             if divided[0] & image or divided[1] & kernel:
-                _undivide(ir, module, op, [image, kernel], [result])
+                _undivide(ir, module, op, change, [image, kernel], [result])
 
 
 def _undivide(
     ir: Any,
     module: Any,
     op: Any,
+    change: str,
     operands: list[set[int]] | None = None,
     results: list[set[int]] | None = None,
 ) -> None:
@@ -235,7 +261,7 @@ def _undivide(
             whole = _whole_along(sdy, sharding, dimensions)
             with ir.InsertionPoint(op), op.location:
                 op.operands[place] = ir.Operation.create(
-                    "sdy.reshard", [value.type], [value], {"sharding": whole}
+                    change, [value.type], [value], {"sharding": whole}
                 ).result
     if _SHARDING in op.attributes:
         listed = sdy.TensorShardingPerValueAttr(op.attributes[_SHARDING]).shardings

@@ -17,6 +17,7 @@ from jaxlib import _jax, xla_client
 
 from glia.frontend.errors import BadStableHlo
 from glia.frontend.hlo_import.hlo_proto import message_classes
+from glia.frontend.partitioning import with_whole_windows
 from glia.frontend.stablehlo import stablehlo_to_hlo
 from glia.plugins.pjrt.errors import NotPartitioned
 
@@ -88,7 +89,8 @@ def partition_by_xla(artifact: bytes, serialized_options: bytes) -> bytes:
         options.device_assignment = xla_client.DeviceAssignment.create(order)
         failure: Exception | None = None
         try:
-            client.compile_and_load(artifact, _jax.DeviceList(tuple(client.devices())), options)
+            module = with_whole_windows(artifact)
+            client.compile_and_load(module, _jax.DeviceList(tuple(client.devices())), options)
         except (RuntimeError, ValueError) as error:
             failure = error
         written = sorted(Path(directory).glob(f"*.after_{_PARTITIONER}*.hlo.pb"))

@@ -72,12 +72,12 @@ def partitioned(module: bytes) -> tuple[bytes, tuple[int, int], Divisions | None
 
 
 def with_whole_windows(module: bytes) -> bytes:
-    """A module of many devices whose convolutions, and opaque calls, say that they are not divided.
+    """A module of many devices whose convolutions say that their windows are not divided.
 
     Other partitioners divide convolutions along their windows, and some give other values then.
     Raises ValueError for what is no such module.
     """
-    if b"convolution" not in module and b"custom_call" not in module:
+    if b"convolution" not in module:
         return module
     ir = importlib.import_module("jaxlib.mlir.ir")
     passes = importlib.import_module("jaxlib.mlir.passmanager").PassManager
@@ -88,7 +88,8 @@ def with_whole_windows(module: bytes) -> bytes:
             passes.parse(_PROPAGATION).run(parsed.operation)
         except ir.MLIRError as error:
             raise ValueError(str(error)) from error
-        _compute_whole(ir, parsed, "sdy.sharding_constraint")
+        for op in _operations(_main(parsed)):
+            _keep_windows_whole(ir, parsed, op, "sdy.sharding_constraint")
         written = io.BytesIO()
         parsed.operation.write_bytecode(written)
         return written.getvalue()
@@ -224,24 +225,30 @@ def _refuse_positions(ir: Any, module: Any) -> None:
             raise ValueError(f"{op.name} along dimension {min(found)}, which is divided")
 
 
-def _compute_whole(ir: Any, module: Any, change: str = "sdy.reshard") -> None:
-    """Have every device compute all of what no partitioner divides rightly.
-
-    `change` is the operation that gives a value another division.
+def _compute_whole(ir: Any, module: Any) -> None:
+    """Have every device compute all of what jaxlib's last pass does not divide rightly.
 
     Programs of kernels are for whole shapes, and nothing is known of what other custom calls do.
-    Windows of convolutions are whole: jaxlib's last pass exchanges no borders, and XLA's
-    partitioner gives other values where their kernel is divided too.
     """
     for op in _operations(_main(module)):
-        if op.name == "stablehlo.custom_call":
-            if op.attributes["call_target_name"].value not in _SHARDING_CALLS:
-                _undivide(ir, module, op, change)
-        elif op.name == "stablehlo.convolution":
-            image, kernel, result = (_spatial(op, place) for place in range(3))
-            divided = [_divided_inside(ir, value) for value in op.operands]
-            if divided[0] & image or divided[1] & kernel:
-                _undivide(ir, module, op, change, [image, kernel], [result])
+        if op.name != "stablehlo.custom_call":
+            _keep_windows_whole(ir, module, op, "sdy.reshard")
+        elif op.attributes["call_target_name"].value not in _SHARDING_CALLS:
+            _undivide(ir, module, op, "sdy.reshard")
+
+
+def _keep_windows_whole(ir: Any, module: Any, op: Any, change: str) -> None:
+    """Divide a convolution along batches and channels only.
+
+    jaxlib's last pass exchanges no borders of windows, and XLA's partitioner gives other values
+    where their kernel is divided too. `change` is the operation that divides a value otherwise.
+    """
+    if op.name != "stablehlo.convolution":
+        return
+    image, kernel, result = (_spatial(op, place) for place in range(3))
+    divided = [_divided_inside(ir, value) for value in op.operands]
+    if divided[0] & image or divided[1] & kernel:
+        _undivide(ir, module, op, change, [image, kernel], [result])
 
 
 def _undivide(
@@ -447,9 +454,7 @@ def _sharding_inside(ir: Any, value: Any) -> Any:
         return None
     listed = sdy.TensorShardingPerValueAttr(around.attributes["in_shardings"]).shardings
     given = sdy.TensorShardingAttr(listed[place])
-    manual = {
-        ir.StringAttr(each).value for each in sdy.ManualAxesAttr(around.attributes["manual_axes"])
-    }
+    manual = {*sdy.ManualAxesAttr(around.attributes["manual_axes"])}
     dimensions = [
         sdy.DimensionShardingAttr.get(
             [axis for axis in each.axes if sdy.AxisRefAttr(axis).name not in manual], each.is_closed

@@ -112,8 +112,7 @@ def compile_titled(
     module: object, title: str, explicit: Mapping[str, object], observer: Observer | None = None
 ) -> Neff:
     """What `compile` returns for a module and keyword arguments; messages name it by `title`."""
-    chosen, given = resolve_options("glia.compile", explicit, {"auto_cast": "none"})
-    check_options(chosen)
+    chosen, given = _chosen(explicit)
     observers = [each for each in (observer,) if each]
     if chosen.dump:
         observers.append(functools.partial(write_dump, chosen.dump))
@@ -129,6 +128,41 @@ def compile_titled(
         with writing(chosen.output):
             neff.save(chosen.output)
     return neff
+
+
+def _chosen(explicit: Mapping[str, object]) -> tuple[CompileOptions, frozenset[str]]:
+    """The options of a compilation in Python, and which of them the user has given."""
+    chosen, given = resolve_options("glia.compile", explicit, {"auto_cast": "none"})
+    check_options(chosen)
+    return chosen, given
+
+
+def collect(hlo: bytes, **options: object) -> None:
+    """Put a serialized HLO module into the compile cache, to be compiled later.
+
+    It is put where `compile` with the same options looks for it. Raises NoCacheToCollectIn, what
+    is wrong with options, and UnwritableOutput.
+    """
+    from glia.cache.collecting import VARIABLE
+    from glia.cache.errors import NoCacheToCollectIn
+    from glia.cache.store import cache_of
+
+    chosen, _ = _chosen(options)
+    cache = cache_of(chosen)
+    if cache is None:
+        raise NoCacheToCollectIn(variable=VARIABLE)
+    cache.collect(hlo, chosen)
+
+
+def compile_collected(place: Path, processes: int = 1) -> Neff:
+    """Compile a collected entry of the compile cache; its NEFF is kept in it.
+
+    Raises what `compile` raises, and UnreadableFile.
+    """
+    from glia.cache.store import read_collected
+
+    hlo, options = read_collected(place)
+    return compile_module(hlo, dataclasses.replace(options, num_parallel_jobs=processes))
 
 
 def compile_module(

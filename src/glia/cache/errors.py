@@ -29,3 +29,17 @@ class UnknownEntry(CompileError):
     code = "GLIA124"
     message = "{count} entries of {directory} are called {name}..., and there is no such file"
     help = "`glia cache list` prints the names of all entries"
+
+
+class NoCacheToCollectIn(CompileError):
+    """Programs are to be collected for a later compilation, and there is no cache to keep them in.
+
+    Cause: NEURON_EXTRACT_GRAPHS_ONLY is set, but NEURON_COMPILE_CACHE_URL is not, or `no_cache` is
+        asked for.
+    Fix: Run the program by neuron_parallel_compile, which sets both, or name a directory.
+    Example: NEURON_EXTRACT_GRAPHS_ONLY=1 python train.py
+    """
+
+    code = "GLIA127"
+    message = "{variable} is set, and there is no compile cache in which to collect programs"
+    help = "set NEURON_COMPILE_CACHE_URL to a directory, and leave out no_cache"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.metadata import version
@@ -96,6 +97,27 @@ def flags_of(options: CompileOptions) -> list[str]:
             text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
             found.append(f"--{name.replace('_', '-')}={text}")
     return found
+
+
+def options_of(flags: Iterable[str]) -> CompileOptions:
+    """The options that `flags_of` has written; ValueError for anything else."""
+    kinds = {each.name: str(each.type) for each in dataclasses.fields(CompileOptions)}
+    values: dict[str, Any] = {}
+    for flag in flags:
+        name, _, text = flag.removeprefix("--").partition("=")
+        name = name.replace("-", "_")
+        values[name] = _option_value(kinds.get(name, ""), text)
+    return CompileOptions(**{name: each for name, each in values.items() if name in kinds})
+
+
+def _option_value(kind: str, text: str) -> object:
+    if kind == "bool":
+        return text == "True"
+    if kind == "int":
+        return int(text)
+    if kind.startswith("tuple"):
+        return tuple(text.split(",")) if text else ()
+    return text
 
 
 @cache

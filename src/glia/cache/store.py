@@ -2,12 +2,14 @@
 
 An entry is written beside its place and renamed to it. One process at a time compiles for an entry;
 the others wait and take what it has written. `model.done`, which product and glia write last, holds
-digests here: an entry whose bytes are others is compiled again.
+digests here: an entry whose bytes are others is compiled again. An entry of a module and flags
+alone was collected, to be compiled later.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import hashlib
 import json
 import logging
@@ -22,6 +24,7 @@ from urllib.parse import urlsplit
 
 from glia.base.files import read_file, umask
 from glia.base.gzip_members import deflated, stored
+from glia.base.output_files import writing
 from glia.cache.errors import UnusableCache
 from glia.cache.key import (
     ENTRY_NAME,
@@ -29,11 +32,15 @@ from glia.cache.key import (
     CacheKey,
     CanonicalHlo,
     canonical_hlo,
+    compiler_version,
     flags_of,
     key_of,
+    options_of,
 )
 from glia.cache.locks import locked
+from glia.frontend.errors import UnreadableFile
 from glia.frontend.hlo_import.payloads import Bytes
+from glia.frontend.registry import read_module_file
 from glia.machine.binary.errors import NeffError
 from glia.neff.package import Neff, neff_bytes
 from glia.options import CompileOptions
@@ -60,6 +67,7 @@ class Entry:
     bytes: int
     used: float  # seconds since the epoch
     problem: str
+    is_collected: bool = False  # and not yet compiled
 
 
 class CompileCache:
@@ -76,7 +84,7 @@ class CompileCache:
         """
         canonical = canonical_hlo(hlo)
         key = key_of(canonical, options)
-        place = self.directory / f"neuronxcc-{key.version}" / key.entry
+        place = self._place(key)
         if (known := self._load(place, key, warns=False)) is not None:
             return known
         with contextlib.ExitStack() as stack:
@@ -92,10 +100,32 @@ class CompileCache:
             neff = build()
             seconds = time.perf_counter() - started
             try:
-                self._store(place, key, _files(canonical, options, neff, seconds))
+                self._store(place, _files(key, canonical, options, neff, seconds))
             except OSError as problem:
                 self._warn_unusable(problem)
         return neff
+
+    def _place(self, key: CacheKey) -> Path:
+        return self.directory / f"neuronxcc-{key.version}" / key.entry
+
+    def collect(self, hlo: bytes, options: CompileOptions) -> Path:
+        """The place of a module's entry; where there is none, one that is yet to be compiled.
+
+        Raises UnwritableOutput.
+        """
+        key = key_of(canonical_hlo(hlo), options)
+        place = self._place(key)
+        with writing(place):
+            place.parent.mkdir(parents=True, exist_ok=True)
+            with locked(place.with_name(f".{place.name}.lock")):
+                if not is_collected(place) and self._load(place, key) is None:
+                    self._store(place, {HLO: [*stored([hlo])], FLAGS: _flags_file(options)})
+        return place
+
+    def collected(self) -> list[Path]:
+        """The entries that this version of the compiler is yet to compile."""
+        version = f"neuronxcc-{compiler_version()}"
+        return [p for p in self._places() if p.parent.name == version and is_collected(p)]
 
     def _warn_unusable(self, problem: OSError) -> None:
         reason = problem.strerror or str(problem)
@@ -108,7 +138,7 @@ class CompileCache:
         except FileNotFoundError:
             return None
         except (OSError, DamagedEntry, NeffError) as problem:
-            if warns:
+            if warns and not is_collected(place):
                 reason = str(problem).partition("\n")[0]
                 logger.warning("the cached %s is damaged and compiled again: %s", place, reason)
             return None
@@ -117,7 +147,7 @@ class CompileCache:
             os.utime(place / DONE)
         return neff
 
-    def _store(self, place: Path, key: CacheKey, files: Mapping[str, Sequence[Bytes]]) -> None:
+    def _store(self, place: Path, files: Mapping[str, Sequence[Bytes]]) -> None:
         """Write an entry beside its place and rename it to it; the caller holds the lock."""
         for stray in strays(place):
             shutil.rmtree(stray, ignore_errors=True)
@@ -125,10 +155,8 @@ class CompileCache:
         try:
             for name, pieces in files.items():
                 _write(beside / name, pieces)
-            record = {"hlo": key.hlo, "flags": key.flags, "neff": _digest(files[NEFF])}
-            _write(beside / DONE, [json.dumps(record).encode()])
             os.chmod(beside, 0o777 & ~umask())
-            if place.exists():  # damaged: what is complete is never replaced
+            if place.exists():  # collected or damaged: what is complete is never replaced
                 os.rename(place, tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))
             os.rename(beside, place)
         finally:
@@ -158,6 +186,15 @@ class CompileCache:
                 if is_held and place.exists() and chosen(entry := describe_entry(place)):
                     shutil.rmtree(place)
                     removed.append(entry)
+        self.clear_locks()
+        return removed
+
+    def clear_locks(self) -> int:
+        """Remove the locks that no process holds, and what killed ones have left; how many locks.
+
+        A lock ends with its holder in any case: only its file stays.
+        """
+        count = 0
         for lock in self.directory.glob("neuronxcc-*/.MODULE_*.lock"):
             place = lock.with_name(lock.name[1 : -len(".lock")])
             if not ENTRY_NAME.fullmatch(place.name):
@@ -167,7 +204,8 @@ class CompileCache:
                     for stray in strays(place):
                         shutil.rmtree(stray, ignore_errors=True)
                     lock.unlink(missing_ok=True)
-        return removed
+                    count += 1
+        return count
 
 
 def cache_of(options: CompileOptions) -> CompileCache | None:
@@ -224,18 +262,37 @@ def _record(place: Path) -> dict[str, object]:
     return found
 
 
+def is_collected(place: Path) -> bool:
+    """Whether an entry is one that is yet to be compiled."""
+    return (place / HLO).exists() and not (place / DONE).exists() and not (place / NEFF).exists()
+
+
+def read_collected(place: Path) -> tuple[bytes, CompileOptions]:
+    """The module of a collected entry, and the options to compile it with.
+
+    They name the cache that the entry is in. Raises UnreadableFile.
+    """
+    try:
+        options = options_of(entry_flags(place))
+    except ValueError as problem:
+        raise UnreadableFile(path=place / FLAGS, reason=problem) from problem
+    in_cache = dataclasses.replace(options, cache_dir=str(place.parent.parent))
+    return read_module_file(place / HLO), in_cache
+
+
 def describe_entry(place: Path) -> Entry:
     """What an entry holds, and what is wrong with it."""
     problem, model = "", ""
+    waits = is_collected(place)
     try:
-        model = load_entry(place).name
+        model = "" if waits else load_entry(place).name
     except (OSError, DamagedEntry, NeffError) as error:
         problem = str(error).partition("\n")[0]
     found = []
     with contextlib.suppress(OSError):  # it is removed at the moment
         found = [each.stat() for each in place.iterdir() if each.is_file()]
     size, used = sum(each.st_size for each in found), max((s.st_mtime for s in found), default=0.0)
-    return Entry(place, tuple(entry_flags(place)), model, size, used, problem)
+    return Entry(place, tuple(entry_flags(place)), model, size, used, problem, waits)
 
 
 def entry_flags(place: Path) -> list[str]:
@@ -248,16 +305,23 @@ def entry_flags(place: Path) -> list[str]:
 
 
 def _files(
-    hlo: CanonicalHlo, options: CompileOptions, neff: Neff, seconds: float
+    key: CacheKey, hlo: CanonicalHlo, options: CompileOptions, neff: Neff, seconds: float
 ) -> dict[str, Sequence[Bytes]]:
-    """The contents of an entry's files but the last, in pieces."""
+    """The contents of an entry's files in pieces, in the order in which they are written."""
     log = [f"compiled for {options.target} in {seconds:.2f} s", *neff.notes]
+    program = neff.pieces()
+    record = {"hlo": key.hlo, "flags": key.flags, "neff": _digest(program)}
     return {
-        NEFF: neff.pieces(),
+        NEFF: program,
         HLO: _compressed(hlo),
-        FLAGS: [json.dumps(flags_of(options)).encode()],
+        FLAGS: _flags_file(options),
         LOG: ["".join(f"{line}\n" for line in log).encode()],
+        DONE: [json.dumps(record).encode()],
     }
+
+
+def _flags_file(options: CompileOptions) -> list[Bytes]:
+    return [json.dumps(flags_of(options)).encode()]
 
 
 def _compressed(hlo: CanonicalHlo) -> list[Bytes]:

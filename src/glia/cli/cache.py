@@ -51,6 +51,7 @@ def _row(entry: Entry) -> dict[str, Any]:
         "bytes": entry.bytes,
         "used": entry.used,
         "problem": entry.problem,
+        "collected": entry.is_collected,
         "path": str(entry.path),
     }
 
@@ -59,6 +60,8 @@ def _text(entry: Entry) -> str:
     flags = dict(flag[2:].split("=", 1) for flag in entry.flags if "=" in flag)
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.used))
     shown = f"{entry.model} for {flags.get('target', '?')} -O{flags.get('optlevel', '?')}"
+    if entry.is_collected:
+        shown = f"collected for {flags.get('target', '?')}, not yet compiled"
     what = f"damaged: {entry.problem}" if entry.problem else shown
     return f"{entry.path.name}  {entry.bytes:>12,} bytes  used {when}  {what}"
 

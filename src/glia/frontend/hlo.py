@@ -17,9 +17,9 @@ from glia.frontend.hlo_import.hlo_control import CONTROL
 from glia.frontend.hlo_import.hlo_elementwise import ELEMENTWISE
 from glia.frontend.hlo_import.hlo_proto import parse_module_apart
 from glia.frontend.hlo_import.hlo_scan import SCAN
-from glia.frontend.hlo_import.module_context import Importer, ModuleImporter
+from glia.frontend.hlo_import.module_context import Importer, ModuleImporter, entry_computation
 from glia.frontend.hlo_import.shape_ops import MOVEMENT
-from glia.frontend.hlo_import.shapes import leaves
+from glia.frontend.hlo_import.shapes import leaves, read_type
 from glia.graph.ir import Graph, TensorType, Type
 
 IMPORTERS: dict[str, Importer] = {
@@ -113,6 +113,28 @@ def import_hlo(data: bytes) -> Graph:
         aliases=_aliases(proto, imported.parameter_types, imported.result),
         replicas=max(0, proto.device_assignment.replica_count),
         partitions=max(0, proto.device_assignment.computation_count),
+    )
+
+
+def boundary_types(data: bytes) -> tuple[dict[str, TensorType], dict[str, TensorType]]:
+    """Names and types of the inputs and the outputs of a serialized HLO module, in order.
+
+    They are those that `import_hlo` gives; operations are not looked at, so none is refused. Raises
+    NotAnHloModule, MalformedModule and what is wrong with shapes.
+    """
+    proto = parse_module_apart(data).proto
+    attributes = {entry.key: entry.value for entry in proto.frontend_attributes.map}
+    entry = entry_computation(proto)
+    given = [each for each in entry.instructions if each.opcode == "parameter"]
+    given.sort(key=lambda each: each.parameter_number)
+    roots = [each for each in entry.instructions if each.id == entry.root_id]
+    inputs, outputs = (
+        [leaf for each in shaped for leaf in leaves(read_type(each.shape, each.name))]
+        for shaped in (given, roots)
+    )
+    return (
+        dict(zip(_names(attributes, "input", len(inputs)), inputs, strict=True)),
+        dict(zip(_names(attributes, "output", len(outputs)), outputs, strict=True)),
     )
 
 

@@ -94,6 +94,16 @@ class Site(NodeBuilder):
 Importer = Callable[[Site], Value]
 
 
+def entry_computation(module: Any) -> Any:
+    """The computation of a module that is called from outside; MalformedModule without one."""
+    identifier, name = module.entry_computation_id, module.entry_computation_name
+    found = [each for each in module.computations if each.id == identifier]
+    found = found or [each for each in module.computations if each.name == name]
+    if len(found) != 1:
+        raise MalformedModule(reason=f"there is no entry computation {identifier}")
+    return found[0]
+
+
 @dataclass(frozen=True)
 class ImportedComputation:
     """A computation as a graph, with its parameters' types and its result before flattening."""
@@ -129,14 +139,7 @@ class ModuleImporter:
 
     def entry(self, names: Callable[[int], Sequence[str]]) -> ImportedComputation:
         """The entry computation; `names` gives the parameters' names for their number."""
-        proto = self._proto
-        identifier = proto.entry_computation_id
-        if identifier not in self._computations:
-            named = [c.id for c in proto.computations if c.name == proto.entry_computation_name]
-            if len(named) != 1:
-                raise MalformedModule(reason=f"there is no entry computation {identifier}")
-            identifier = named[0]
-        return self._import_computation(identifier, NodeBuilder(), names)
+        return self._import_computation(entry_computation(self._proto).id, NodeBuilder(), names)
 
     def inline(self, identifier: int, arguments: Sequence[Value], caller: NodeBuilder) -> Value:
         """The value of a computation on arguments, its instructions inlined."""

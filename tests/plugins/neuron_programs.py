@@ -400,6 +400,43 @@ def rows_of_divided_arrays() -> Any:
     return rows, count, len(said) - count
 
 
+def collected() -> Any:
+    """Results of two programs that are only collected, what keeping one raises, and then of one."""
+    from unittest import mock
+
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+    from jax.experimental import serialize_executable
+
+    from glia.cache.store import CompileCache
+    from glia.compiler import compile_collected
+
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    with tempfile.TemporaryDirectory() as directory:
+        cache = CompileCache(Path(directory))
+        here = {"NEURON_COMPILE_CACHE_URL": directory}
+        with mock.patch.dict(os.environ, {**here, "NEURON_EXTRACT_GRAPHS_ONLY": "1"}):
+            first = jax.jit(lambda a: a @ a.T)
+            product, signs = first(x), jax.jit(lambda a: (a > 1, a.astype(jnp.bfloat16)))(x)
+            zeros = [(str(each.dtype), float(abs(each).max())) for each in (product, *signs)]
+            try:
+                serialize_executable.serialize(first.lower(x).compile())
+            except jax.errors.JaxRuntimeError as error:
+                problem = str(error)
+        places = cache.collected()
+        for place in places:
+            compile_collected(place)
+        jax.clear_caches()
+        refusing = mock.Mock(side_effect=AssertionError("compiled"))
+        with (
+            mock.patch.dict(os.environ, here),
+            mock.patch("glia.compiler.compile_graph", refusing),
+        ):
+            far = float(np.abs(np.asarray(jax.jit(lambda a: a @ a.T)(x)) - x @ x.T).max())
+    return zeros, problem, len(places), far
+
+
 def on_cpu() -> Any:
     """Differences of programs without collectives and others, and which ran on the device."""
     from unittest import mock

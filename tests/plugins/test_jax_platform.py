@@ -58,6 +58,13 @@ def test_the_profiler_shows_what_devices_would_take(neuron: NeuronProcess) -> No
     assert all(first[1] <= start and 0 < length < expected for _, start, length in products)
 
 
+def test_programs_may_be_collected_and_compiled_before_they_are_run(neuron: NeuronProcess) -> None:
+    zeros, problem, count, far = neuron("collected")
+    assert zeros == [["float32", 0.0], ["bool", 0.0], ["bfloat16", 0.0]]
+    assert "GLIA716" in problem
+    assert count >= 2 and far < 1e-5
+
+
 def test_programs_without_collectives_may_run_on_the_host(neuron: NeuronProcess) -> None:
     far, before, after, is_deleted, place = neuron("on_cpu")
     assert {name: each for name, each in far.items() if each > 1e-5} == {}

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from glia import __version__
-from glia.compiler import compile_titled
+from glia.cache.collecting import is_collecting
+from glia.compiler import collect, compile_titled
 from glia.frontend.errors import FrameworkMissing
 from glia.frontend.hlo_import.hlo_collective import COLLECTIVE
 from glia.frontend.hlo_import.hlo_proto import message_classes, parse_module
@@ -20,7 +21,14 @@ from glia.neff.package import Neff
 from glia.plugins.pjrt.element_types import dtype_of
 from glia.plugins.pjrt.errors import BadSerializedExecutable, UnknownProgramFormat
 from glia.plugins.pjrt.executables import Executable
-from glia.plugins.pjrt.programs import CpuProgram, DeviceProgram, Program, Tensor, runs_on_cpu
+from glia.plugins.pjrt.programs import (
+    CollectedProgram,
+    CpuProgram,
+    DeviceProgram,
+    Program,
+    Tensor,
+    runs_on_cpu,
+)
 
 _MLIR, _HLO = _FORMATS = ("mlir", "hlo")  # StableHLO as a portable artifact, and HLO
 _BY_JAXLIB = "glia.plugins.pjrt.converted_programs"
@@ -69,6 +77,9 @@ def compile_program(code: bytes, kind: str, serialized_options: bytes) -> Execut
         return _executable(hlo, None, serialized_options)
     if _depends_on_ranks(hlo):
         chosen |= {"replicas": build.num_replicas, "partitions": build.num_partitions}
+    if is_collecting():
+        collect(hlo, **chosen)
+        return _executable(hlo, None, serialized_options, is_collected=True)
     neff = compile_titled(hlo, messages()["Module"].FromString(hlo).name, chosen)
     return _executable(hlo, neff, serialized_options)
 
@@ -115,8 +126,13 @@ def _is_trivial(hlo: bytes) -> bool:
     return others.isdisjoint(opcodes) and importlib.util.find_spec("jax") is not None
 
 
-def _executable(hlo: bytes, neff: Neff | None, serialized_options: bytes) -> Executable:
-    """The executable of a compiled module; without a NEFF that of the host's processor."""
+def _executable(
+    hlo: bytes, neff: Neff | None, serialized_options: bytes, *, is_collected: bool = False
+) -> Executable:
+    """The executable of a module that is compiled or collected, else that of the host's processor.
+
+    `neff` is what it was compiled to.
+    """
     build = _options(serialized_options).build
     module = messages()["Module"].FromString(hlo)
     facts = {
@@ -126,7 +142,9 @@ def _executable(hlo: bytes, neff: Neff | None, serialized_options: bytes) -> Exe
         "fingerprint": hashlib.sha256(hlo + serialized_options).hexdigest(),
     }
     program: Program
-    if neff is None:
+    if is_collected:
+        program = CollectedProgram(**facts, hlo=hlo)
+    elif neff is None:
         shape = module.host_program_shape
         results = shape.result.tuple_shapes or [shape.result]
         tensors = _tensors(shape.parameters), _tensors(results)

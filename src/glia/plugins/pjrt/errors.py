@@ -137,6 +137,20 @@ class BadCpuChoice(CompileError):
     help = "set it to 1 for programs without collectives to run by XLA on the host, or unset it"
 
 
+class CollectedOnly(CompileError):
+    """A program that is only collected, to be compiled later, is to be kept as compiled.
+
+    Cause: NEURON_EXTRACT_GRAPHS_ONLY is set, as by neuron_parallel_compile, and a framework keeps
+        compiled programs itself.
+    Fix: Leave the framework's own cache off while programs are collected.
+    Example: jax.experimental.serialize_executable.serialize under neuron_parallel_compile
+    """
+
+    code = "GLIA716"
+    message = "{name} is collected and not compiled ({variable}), so it cannot be serialized"
+    help = "unset {variable}, or serialize the program in a later run"
+
+
 class ProcessWithoutPython(CompileError):
     """The plugin's library was loaded by a process in which no Python runs.
 

@@ -11,10 +11,9 @@ from typing import Any
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-import glia
 from glia.base.machine_code.native import address_of
-from glia.neff.package import Neff
 from glia.plugins.pjrt.visible_cores import visible_cores
+from glia.plugins.torch.collected import Compiled, bound, read_compiled
 from glia.plugins.torch.device.device_memory import as_host, is_on_device, on_device
 from glia.plugins.torch.errors import PlacedOnMissingCore, UnusableTrace, WrongTraceInputs
 from glia.plugins.torch.lowering import fresh_seed
@@ -72,24 +71,23 @@ def _check_placement(description: Description) -> None:
 
 
 class LoadedTrace:
-    """A saved model's NEFF on the device."""
+    """A saved model on the device, or collected to be compiled later."""
 
-    def __init__(self, neff: Neff, meta: str) -> None:
+    def __init__(self, module: Compiled, meta: str) -> None:
         self.description = Description.parse(meta)
         _check_placement(self.description)
-        self.neff = neff
-        bound = glia.load(self.neff).bind()
-        self._run_at = bound.run_at
-        names = [binding.name for binding in bound.inputs]
+        model = bound(module)
+        self._run_at = model.run_at
+        names = [binding.name for binding in model.inputs]
         given = (*self.description.inputs, *self.description.states)
         random = ("seed",) if self.description.is_random else ()
         if sorted(names) != sorted((*given, *random)):
             raise UnusableTrace(reason=f"the NEFF takes {names[:8]}, the model gives {given[:8]}")
         order = [(*given, *random).index(name) for name in names]
         self._order = None if order == sorted(order) else order
-        kinds = {b.name: (tuple(b.shape), torch_dtype(b.dtype)) for b in bound.inputs}
+        kinds = {b.name: (tuple(b.shape), torch_dtype(b.dtype)) for b in model.inputs}
         self._expected = [kinds[name] for name in given]
-        outputs = [(b.shape, torch_dtype(b.dtype)) for b in bound.outputs]
+        outputs = [(b.shape, torch_dtype(b.dtype)) for b in model.outputs]
         self._results = list(zip(outputs, self.description.written, strict=True))
         self._writes_states = any(state >= 0 for _, state in self._results)
 
@@ -187,7 +185,7 @@ class _Loading:
     def _load(self, neff: torch.Tensor) -> None:
         self._problem = None
         try:
-            read = Neff.from_bytes(to_numpy(neff.cpu()).tobytes())
+            read = read_compiled(to_numpy(neff.cpu()).tobytes())
             self._found = LoadedTrace(read, self.meta)
         except Exception as problem:  # raised where the model is used
             self._problem = problem
@@ -205,9 +203,9 @@ def loading(neff: torch.Tensor, meta: str) -> _Loading:
     return found
 
 
-def loaded(tensor: torch.Tensor, meta: str, neff: Neff) -> None:
-    """Enter the model of a tensor, of which the NEFF has just been written into it."""
-    _enter(_Loading(tensor, meta, LoadedTrace(neff, meta)), tensor)
+def loaded(tensor: torch.Tensor, meta: str, module: Compiled) -> None:
+    """Enter the model of a tensor, into which the module has just been written."""
+    _enter(_Loading(tensor, meta, LoadedTrace(module, meta)), tensor)
 
 
 def _enter(model: _Loading, neff: torch.Tensor) -> _Loading:

@@ -7,10 +7,8 @@ from typing import Any
 
 import torch
 
-import glia
 from glia.base.machine_code.native import address_of
-from glia.compiler import compile_titled
-from glia.neff.package import Neff
+from glia.plugins.torch.collected import bound, compiled
 from glia.plugins.torch.device.device_memory import NAME, on_device
 from glia.plugins.torch.lowering import HloProgram, Output, fresh_seed
 from glia.plugins.torch.tensors import torch_dtype
@@ -33,8 +31,7 @@ class Program:
         devices: Sequence[torch.device] = (),
         title: str = "a graph",
     ) -> None:
-        self.neff: Neff = compile_titled(lowered.hlo, title, options)
-        self._bound = glia.load(self.neff).bind()
+        self._bound = bound(compiled(lowered.hlo, title, options))
         self._kinds = [(kind.shape, torch_dtype(kind.dtype)) for kind in lowered.outputs]
         self._results = lowered.results
         self._has_other_results = any(not isinstance(each, Output) for each in lowered.results)

@@ -18,8 +18,8 @@ from torch.utils._pytree import tree_leaves
 from glia.base.loc import UNKNOWN, Loc
 from glia.base.output_files import writing
 from glia.cc_flags import options_of_flags, resolve_options, tracing_for
-from glia.compiler import compile_titled
 from glia.neff.package import Neff
+from glia.plugins.torch.collected import Compiled, compiled
 from glia.plugins.torch.errors import BadTraceArgument, DataDependentValue, UnusableTrace
 from glia.plugins.torch.export import (
     HloForm,
@@ -143,7 +143,7 @@ def trace(
             argument="func", value=written[0], problem="it writes this argument in place",
             hint="a function that returns the new value",
         )  # fmt: skip
-    neff = compile_titled(lowered.hlo, _title(function), chosen)
+    neff = compiled(lowered.hlo, _title(function), chosen)
     if workdir is not None:
         _save(Path(workdir), lowered.hlo, neff)
     return _script(traced, neff, names, lowered.is_random)
@@ -159,11 +159,12 @@ def target_of(options: Mapping[str, Any]) -> str:
     return resolve_options("torch_neuronx.trace", options)[0].target
 
 
-def _save(directory: Path, hlo: bytes, neff: Neff) -> None:
+def _save(directory: Path, hlo: bytes, neff: Compiled) -> None:
     with writing(directory):
         directory.mkdir(parents=True, exist_ok=True)
         (directory / HLO_FILE).write_bytes(hlo)
-    neff.save(directory / NEFF_FILE)
+    if isinstance(neff, Neff):
+        neff.save(directory / NEFF_FILE)
 
 
 def state_places(
@@ -212,7 +213,9 @@ def _bad_alias(value: str, problem: str, hint: str) -> BadTraceArgument:
 class _Holder(torch.nn.Module):  # type: ignore[misc]  # no types of torch
     """What a traced module holds; TorchScript adds its forward."""
 
-    def __init__(self, neff: Neff, description: Description, tensors: Mapping[str, Any]) -> None:
+    def __init__(
+        self, neff: Compiled, description: Description, tensors: Mapping[str, Any]
+    ) -> None:
         super().__init__()
         self.meta = description.text()
         self.register_buffer("neff", _in_a_tensor(neff.pieces()))
@@ -231,7 +234,7 @@ def _in_a_tensor(pieces: Sequence[bytes | memoryview]) -> torch.Tensor:
     return torch.from_numpy(found)
 
 
-def _script(traced: ExportedFunction, neff: Neff, names: Any, is_random: bool) -> Any:
+def _script(traced: ExportedFunction, neff: Compiled, names: Any, is_random: bool) -> Any:
     """The ScriptModule of a compiled function."""
     program = traced.program
     tensors = {**program.state_dict, **program.constants}

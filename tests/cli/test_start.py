@@ -16,7 +16,9 @@ import pytest
 from glia.cli import start
 
 
-@pytest.mark.parametrize("command", [start.neuronx_cc, start.glia, start.neuron_profile])
+@pytest.mark.parametrize(
+    "command", [start.neuronx_cc, start.glia, start.neuron_profile, start.neuron_parallel_compile]
+)
 def test_an_interrupt_while_modules_load_is_told_in_one_line(
     command: Callable[[], None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

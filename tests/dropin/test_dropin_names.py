@@ -78,6 +78,7 @@ IMPORTS = {
     "torch_neuronx": "nki_jit nki_op",
     "torch_neuronx.initialization": "initialize",
     "torch_neuronx.nki_hop": "wrap_nki",
+    "torch_neuronx.parallel_compile.neuron_parallel_compile": "main",
     "torch_neuronx.xla": "init",
     "torch_neuronx.xla_impl.ops": "nki_jit",
     "jax_neuronx": "nki_call",

@@ -20,7 +20,15 @@ from glia_dropin.torch_tracing import (
     set_neuron_cores,
     trace,
 )
-from torch_neuronx import experimental, initialization, nki_hop, utils, xla, xla_impl
+from torch_neuronx import (
+    experimental,
+    initialization,
+    nki_hop,
+    parallel_compile,
+    utils,
+    xla,
+    xla_impl,
+)
 
 __all__ = [
     "BucketModelConfig",
@@ -41,6 +49,7 @@ __all__ = [
     "nki_hop",
     "nki_jit",
     "nki_op",
+    "parallel_compile",
     "replace_weights",
     "set_multicore",
     "set_neuron_cores",

@@ -124,8 +124,12 @@ class CompileCache:
 
     def collected(self) -> list[Path]:
         """The entries that this version of the compiler is yet to compile."""
+        return [place for place in self.current() if is_collected(place)]
+
+    def current(self) -> list[Path]:
+        """The places of this version's entries, in order of their names."""
         version = f"neuronxcc-{compiler_version()}"
-        return [p for p in self._places() if p.parent.name == version and is_collected(p)]
+        return [place for place in self._places() if place.parent.name == version]
 
     def _warn_unusable(self, problem: OSError) -> None:
         reason = problem.strerror or str(problem)

@@ -98,6 +98,34 @@ class NotConforming(CompileError):
     help = "the lines above have the reason of each failure; --json has it in full"
 
 
+class CollectingFailed(CompileError):
+    """The command whose programs were to be collected has failed.
+
+    Cause: It fails by itself, or it depends on results, which are zeros while programs are
+        collected.
+    Fix: Read what it printed; let it skip what checks results where NEURON_EXTRACT_GRAPHS_ONLY is
+        set. `neuron_parallel_compile --command compile` compiles what was collected until then.
+    Example: neuron_parallel_compile python train.py --epochs none
+    """
+
+    code = "GLIA212"
+    message = "{command} ended with status {status}; {count} programs in {directory} are collected"
+    help = "read what it printed, or compile these alone: neuron_parallel_compile --command compile"
+
+
+class ProgramsFailed(CompileError):
+    """Programs of the compile cache that were collected do not compile.
+
+    Cause: An operator or an option is refused; each program's error is printed.
+    Fix: Follow the fix that the error of each has.
+    Example: neuron_parallel_compile python train.py, of a model in float64
+    """
+
+    code = "GLIA213"
+    message = "{failed} of {total} collected programs do not compile"
+    help = "see the errors above; they are tried again by neuron_parallel_compile --command compile"
+
+
 class KernelFailed(CompileError):
     """A check of `glia check` failed.
 

@@ -27,12 +27,16 @@ USER_ERROR = 1
 INTERNAL_ERROR = 70
 
 
-class GuardedGroup(click.Group):
-    """A click group whose every failure ends in a message and an exit status."""
+class GuardedCommand(click.Command):
+    """A click command whose every failure ends in a message and an exit status."""
 
     def main(self, args: Sequence[str] | None = None, *rest: Any, **options: Any) -> Any:
         options["standalone_mode"] = False
-        sys.exit(guarded(lambda: super(GuardedGroup, self).main(args, *rest, **options)))
+        sys.exit(guarded(lambda: super(GuardedCommand, self).main(args, *rest, **options)))
+
+
+class GuardedGroup(GuardedCommand, click.Group):
+    """A click group whose every failure ends in a message and an exit status."""
 
 
 def guarded(work: Callable[[], object]) -> int:

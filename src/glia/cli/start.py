@@ -34,6 +34,11 @@ def glia() -> None:
     _start("glia")
 
 
+def neuron_parallel_compile() -> None:
+    """The `neuron_parallel_compile` command."""
+    _start("parallel_compile")
+
+
 def neuron_profile() -> None:
     """The `neuron-profile` and `neuron-explorer` commands."""
     _start("neuron_profile")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 import glia
 from glia.base.dtype import DType
+from glia.base.machine_code.native import array_at
 from glia.cache.collecting import VARIABLE, is_collecting
 from glia.compiler import collect, compile_titled
 from glia.frontend.hlo import boundary_types
@@ -50,7 +52,7 @@ class CollectedModule:
     def run_at(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
         """Fill the results at these addresses with zeros."""
         for address, tensor in zip(outputs, self.outputs, strict=True):
-            ctypes.memset(address, 0, tensor.type.bytes)
+            array_at(address, (tensor.type.bytes,), np.dtype(np.uint8))[:] = 0
 
     def pieces(self) -> list[bytes]:
         """The module as bytes in the place of a NEFF's."""

@@ -70,7 +70,7 @@ IMPORTS = {
     "neuronxcc.starfish.support.dtype": "static_cast bfloat16 as_native_type",
     "neuronxcc.starfish.support.util": "allclose",
     "neuronxcc.driver.CommandDriver": "main",
-    "libneuronxla": "neuron_xla_compile configure_environment",
+    "libneuronxla": "neuron_xla_compile configure_environment supported_clients",
     "libneuronxla.libneuronpjrt_path": "libneuronpjrt_path",
     "libneuronxla.neuron_cc_cache": "CacheUrl CompileCache CompileCacheFs CompileCacheS3 "
     "create_compile_cache",
@@ -80,7 +80,15 @@ IMPORTS = {
     "torch_neuronx.nki_hop": "wrap_nki",
     "torch_neuronx.parallel_compile.neuron_parallel_compile": "main",
     "torch_neuronx.xla": "init",
-    "torch_neuronx.xla_impl.ops": "nki_jit",
+    "torch_neuronx.nki": "jit language isa",
+    "torch_neuronx.utils": "get_platform_target",
+    "torch_neuronx.utils.utils": "get_platform_target SUPPORTED_TYPES",
+    "torch_neuronx.xla_impl.ops": "nki_jit Argmax RmsNorm Softmax TopK xla_hlo_call",
+    "torch_neuronx.xla_impl.base": "xla_call xla_hlo_call",
+    "torch_neuronx.xla_impl.custom_call_targets": "AwsNeuronModuleMarkerStartForward "
+    "AwsNeuronModuleMarkerEndForward AwsNeuronNkiKernel",
+    "torch_neuronx.xla_impl.torchscript": "replace_weights",
+    "torch_neuronx.xla_impl.trace": "trace",
     "jax_neuronx": "nki_call",
 }
 REFUSED = {  # compiled code of the vendor's: importing says what to write in its place

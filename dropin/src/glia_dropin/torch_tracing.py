@@ -13,6 +13,7 @@ from typing import Any
 
 from glia import __version__
 from glia.cc_flags import options_of_flags
+from glia.nki.names.targets import target_name
 from glia.plugins.torch.errors import BadTraceArgument
 
 _PLUGIN = "glia.plugins.torch"
@@ -21,6 +22,11 @@ _PLUGIN = "glia.plugins.torch"
 def _plugin(module: str) -> Any:
     """A module of the plugin, which imports PyTorch."""
     return importlib.import_module(f"{_PLUGIN}.{module}")
+
+
+def get_platform_target(args: str | Sequence[str] | None = None) -> str:
+    """The target that compiler flags name, else that of the environment, else trn3."""
+    return str(options_of_flags(args or ()).get("target") or target_name())
 
 
 @dataclass(frozen=True, kw_only=True)

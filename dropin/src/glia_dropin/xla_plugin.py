@@ -10,9 +10,11 @@ from types import ModuleType
 from typing import Any
 
 from glia.plugins.pjrt.errors import UnknownTorchXla
+from glia.plugins.pjrt.interface import VERSION
 from glia.plugins.pjrt.plugin_library import library_path
 
 TORCH_XLA = "2.9"  # the release whose calls the plugin is written for
+JAXLIB = "jaxlib >=0.6"
 DEVICE = "PJRT_DEVICE"
 
 
@@ -22,6 +24,12 @@ def libneuronpjrt_path() -> str:
     Raises what `glia.plugins.pjrt.plugin_library.library_path` raises.
     """
     return str(library_path())
+
+
+def supported_clients() -> list[str]:
+    """The releases of frameworks that the plugin answers, and the version of its interface."""
+    interface = ".".join(map(str, VERSION))
+    return [f"{client} (PJRT C-API {interface})" for client in (JAXLIB, f"torch_xla {TORCH_XLA}")]
 
 
 def configure_environment() -> None:

@@ -2,7 +2,7 @@
 
 from glia import __version__
 from glia_dropin.xla_compile import neuron_xla_compile
-from glia_dropin.xla_plugin import configure_environment
+from glia_dropin.xla_plugin import configure_environment, supported_clients
 from libneuronxla import libneuronpjrt_path, neuron_cc_cache, neuron_cc_wrapper
 
 __all__ = [
@@ -12,4 +12,5 @@ __all__ = [
     "neuron_cc_cache",
     "neuron_cc_wrapper",
     "neuron_xla_compile",
+    "supported_clients",
 ]

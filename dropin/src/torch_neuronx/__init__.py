@@ -1,6 +1,6 @@
 """NKI kernels on tensors of PyTorch, and models traced for a device, from glia."""
 
-from glia import __version__, nki
+from glia import __version__
 from glia.nki.beta1 import trace as nki_jit
 from glia.nki.run.frameworks import nki_op
 from glia_dropin.torch_tracing import (
@@ -23,6 +23,7 @@ from glia_dropin.torch_tracing import (
 from torch_neuronx import (
     experimental,
     initialization,
+    nki,
     nki_hop,
     parallel_compile,
     utils,

@@ -1,5 +1,5 @@
-"""Where earlier releases of torch_neuronx have `ops.nki_jit`."""
+"""Parts of torch_neuronx that public code imports from its inside."""
 
-from torch_neuronx.xla_impl import ops
+from torch_neuronx.xla_impl import base, custom_call_targets, ops, torchscript, trace
 
-__all__ = ["ops"]
+__all__ = ["base", "custom_call_targets", "ops", "torchscript", "trace"]

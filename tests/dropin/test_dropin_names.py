@@ -77,6 +77,8 @@ IMPORTS = {
     "libneuronxla.neuron_cc_wrapper": "main",
     "torch_neuronx": "nki_jit nki_op",
     "torch_neuronx.initialization": "initialize",
+    "torch_neuronx.experimental": "neuron_cores_context profiler",
+    "torch_neuronx.experimental.profiler": "profile",
     "torch_neuronx.nki_hop": "wrap_nki",
     "torch_neuronx.parallel_compile.neuron_parallel_compile": "main",
     "torch_neuronx.xla": "init",

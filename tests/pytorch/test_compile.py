@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +19,7 @@ from glia.nki import language as nl
 from glia.plugins.torch import dynamo
 from glia.plugins.torch.errors import TooManyShapes
 from torch_neuronx import nki_op
+from torch_neuronx.experimental import profiler
 
 
 @pytest.fixture(autouse=True)
@@ -268,3 +270,15 @@ def test_a_kernel_is_an_operator_with_a_gradient() -> None:
         found = compiled(lambda x: doubled_operator(x + 1).square().sum())(x)
     (gradient,) = torch.autograd.grad(found, x)
     torch.testing.assert_close(gradient, 8 * (x + 1).detach(), rtol=1e-4, atol=1e-4)
+
+
+def test_graphs_that_run_in_a_profile_leave_traces(tmp_path: Path) -> None:
+    doubled = compiled(lambda x: x * 2)
+    doubled(torch.ones(4))
+    with profiler.profile(neuron_tensorboard_plugin_dir=tmp_path) as found:
+        doubled(torch.ones(4))
+        doubled(torch.ones(4))
+    (trace,) = found.files
+    assert json.loads(trace.read_text())["traceEvents"]
+    (program,) = json.loads((tmp_path / "executions.json").read_text())["programs"]
+    assert program["executions"] == 2

@@ -34,6 +34,7 @@ from glia.runtime.errors import (
     WrongRanks,
     WrongShape,
 )
+from glia.runtime.recording import note_run
 from glia.sim.assumptions import not_modelled
 from glia.sim.notifications import Notifications
 from glia.sim.policy import DEVICE_VARIABLE, ExecutionFault
@@ -253,6 +254,7 @@ class Model:
     def running(self) -> Iterator[Notifications]:
         """Around a run: what it reports; its failures get codes, and indices a warning."""
         self.notifications = notifications = Notifications()
+        note_run(self)
         with _coded_failures(self.neff):
             yield notifications
         if notifications.total and self.warns_of_indices:

@@ -6,5 +6,12 @@ from glia_dropin.torch_tracing import (
     set_multicore,
     set_neuron_cores,
 )
+from torch_neuronx.experimental import profiler
 
-__all__ = ["multicore_context", "neuron_cores_context", "set_multicore", "set_neuron_cores"]
+__all__ = [
+    "multicore_context",
+    "neuron_cores_context",
+    "profiler",
+    "set_multicore",
+    "set_neuron_cores",
+]

@@ -9,6 +9,8 @@ TENSORFLOW_BIN := .venv-tensorflow/bin
 TENSORFLOW_READY := .venv-tensorflow/.ready
 MXNET_BIN := .venv-mxnet/bin
 MXNET_READY := .venv-mxnet/.ready
+FLAX_BIN := .venv-flax/bin
+FLAX_READY := .venv-flax/.ready
 OPTIMUM_BIN := .venv-optimum/bin
 OPTIMUM_READY := .venv-optimum/.ready
 TORCH_XLA_BIN := .venv-torch-xla/bin
@@ -20,7 +22,7 @@ OTHER_VERSIONS := 3.11 3.12 3.13
 export OPENBLAS_NUM_THREADS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-torch nightly-torch test-mpi nightly-optimum nightly-torch-xla nightly-versions test-tensorflow test-mxnet nightly calibrate bench pages lint types clean
+.PHONY: help demo test test-torch nightly-torch test-mpi nightly-optimum nightly-torch-xla nightly-versions test-tensorflow test-mxnet test-flax nightly calibrate bench pages lint types clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1 /p' Makefile | awk '{ n = $$1; $$1 = ""; printf "make %-17s %s\n", n, $$0 }'
@@ -62,6 +64,9 @@ test-tensorflow: $(TENSORFLOW_READY)  ## the tests with TensorFlow, in an enviro
 test-mxnet: $(MXNET_READY)  ## the tests with MXNet, in an environment of their own
 	$(MXNET_BIN)/python -m pytest --numprocesses auto --dist worksteal tests/with_mxnet
 
+test-flax: $(FLAX_READY)  ## the tests with Flax, optax and Equinox, in an environment of their own
+	$(FLAX_BIN)/python -m pytest --numprocesses auto --dist worksteal tests/with_flax
+
 test-mpi: $(READY)  ## the tests over MPI; Debian: openmpi-bin and libopenmpi-dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check "mpi4py>=4"
 	$(BIN)/python -m pytest tests/mpi
@@ -87,7 +92,7 @@ types: $(READY)  ## what mypy says of src/ and dropin/, in strict mode
 	$(BIN)/mypy
 
 clean:  ## remove everything the other targets made
-	rm -rf $(VENV) .venv-torch .venv-tensorflow .venv-mxnet .venv-optimum .venv-torch-xla .venv-versions demo-out .pytest_cache .ruff_cache .mypy_cache .hypothesis build dist
+	rm -rf $(VENV) .venv-torch .venv-tensorflow .venv-mxnet .venv-flax .venv-optimum .venv-torch-xla .venv-versions demo-out .pytest_cache .ruff_cache .mypy_cache .hypothesis build dist
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(READY): requirements.lock pyproject.toml dropin/pyproject.toml
@@ -114,6 +119,12 @@ $(MXNET_READY): requirements-mxnet.lock pyproject.toml dropin/pyproject.toml
 	$(PYTHON) -m venv .venv-mxnet
 	$(MXNET_BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement requirements-mxnet.lock
 	$(MXNET_BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable . --editable dropin
+	@touch $@
+
+$(FLAX_READY): requirements-flax.lock pyproject.toml dropin/pyproject.toml
+	$(PYTHON) -m venv .venv-flax
+	$(FLAX_BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements-flax.lock
+	$(FLAX_BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable . --editable dropin
 	@touch $@
 
 $(OPTIMUM_READY): requirements-optimum.lock pyproject.toml dropin/pyproject.toml

@@ -1,10 +1,10 @@
 """Targets of custom calls that glia compiles, by the names that public code imports."""
 
-from glia.graph.ops.control import KERNEL
-
-AwsNeuronNkiKernel = KERNEL
-AwsNeuronModuleMarkerStartForward = "AwsNeuronModuleMarkerStart-Forward"
-AwsNeuronModuleMarkerEndForward = "AwsNeuronModuleMarkerEnd-Forward"
+from glia_dropin.custom_call_targets import (
+    AwsNeuronModuleMarkerEndForward,
+    AwsNeuronModuleMarkerStartForward,
+    AwsNeuronNkiKernel,
+)
 
 __all__ = [
     "AwsNeuronModuleMarkerEndForward",

@@ -17,6 +17,7 @@ from torch.testing._internal.common_methods_invocations import op_db
 
 from glia.frontend.errors import DynamicShape, UnknownDType, UnsupportedOperator
 from glia.plugins.torch.aten.families import TABLE
+from glia.plugins.torch.errors import DataDependentValue
 from glia.plugins.torch.lowering import lower
 from house.source import REPOSITORY
 from pytorch.samples import Sample, assert_close, compiled, evaluated, lowered, samples, traced
@@ -122,7 +123,7 @@ def program_of(sample: Sample) -> Any:
         return lowered(sample.function, sample.tensors)
     except UnsupportedOperator as refusal:
         assert str(refusal.facts["opcode"]) not in core
-    except (DynamicShape, UnknownDType, *UNTRACEABLE):
+    except (DataDependentValue, DynamicShape, UnknownDType, *UNTRACEABLE):
         return None
     return None
 

@@ -72,16 +72,17 @@ def compile_program(code: bytes, kind: str, serialized_options: bytes) -> Execut
         raise UnknownProgramFormat(format=kind)
     build = options.build
     hlo = _module_of_device(code, kind, build.num_partitions > 1, serialized_options)
+    module = messages()["Module"].FromString(hlo)
     chosen = {each.name: _only_value(each.value) for each in options.overrides}
     if runs_on_cpu() and _is_trivial(hlo):
-        return _executable(hlo, None, serialized_options)
+        return _executable(hlo, module, None, serialized_options)
     if _depends_on_ranks(hlo):
         chosen |= {"replicas": build.num_replicas, "partitions": build.num_partitions}
     if is_collecting():
         collect(hlo, **chosen)
-        return _executable(hlo, None, serialized_options, is_collected=True)
-    neff = compile_titled(hlo, messages()["Module"].FromString(hlo).name, chosen)
-    return _executable(hlo, neff, serialized_options)
+        return _executable(hlo, module, None, serialized_options, is_collected=True)
+    neff = compile_titled(hlo, module.name, chosen)
+    return _executable(hlo, module, neff, serialized_options)
 
 
 def _options(serialized: bytes) -> Any:
@@ -115,26 +116,34 @@ def _module_of_device(code: bytes, kind: str, is_divided: bool, serialized_optio
 
 def _depends_on_ranks(hlo: bytes) -> bool:
     """Whether results depend on other devices, or on which device computes."""
-    computations = parse_module(hlo).computations
-    return any(each.opcode in COLLECTIVE for one in computations for each in one.instructions)
+    return not _opcodes(hlo).isdisjoint(COLLECTIVE)
 
 
 def _is_trivial(hlo: bytes) -> bool:
     """Whether a module has neither collectives nor kernels, and jax is there to run it by XLA."""
-    others = {*COLLECTIVE, "custom-call"}
-    opcodes = (each.opcode for one in parse_module(hlo).computations for each in one.instructions)
-    return others.isdisjoint(opcodes) and importlib.util.find_spec("jax") is not None
+    has_others = not _opcodes(hlo).isdisjoint({*COLLECTIVE, "custom-call"})
+    return not has_others and importlib.util.find_spec("jax") is not None
+
+
+def _opcodes(hlo: bytes) -> set[str]:
+    """The operations of a module."""
+    computations = parse_module(hlo).computations
+    return {each.opcode for one in computations for each in one.instructions}
 
 
 def _executable(
-    hlo: bytes, neff: Neff | None, serialized_options: bytes, *, is_collected: bool = False
+    hlo: bytes,
+    module: Any,
+    neff: Neff | None,
+    serialized_options: bytes,
+    *,
+    is_collected: bool = False,
 ) -> Executable:
     """The executable of a module that is compiled or collected, else that of the host's processor.
 
-    `neff` is what it was compiled to.
+    `module` is what `hlo` holds, `neff` what it was compiled to.
     """
     build = _options(serialized_options).build
-    module = messages()["Module"].FromString(hlo)
     facts = {
         "name": module.name,
         "optimized": _with_config(hlo, module),
@@ -142,15 +151,12 @@ def _executable(
         "fingerprint": hashlib.sha256(hlo + serialized_options).hexdigest(),
     }
     program: Program
-    if is_collected:
-        program = CollectedProgram(**facts, hlo=hlo)
-    elif neff is None:
-        shape = module.host_program_shape
-        results = shape.result.tuple_shapes or [shape.result]
-        tensors = _tensors(shape.parameters), _tensors(results)
-        program = CpuProgram(**facts, hlo=hlo, tensors=tensors)
-    else:
+    if neff is not None:
         program = DeviceProgram(**facts, neff=neff, is_divided=build.num_partitions > 1)
+    elif is_collected:
+        program = CollectedProgram(**facts, tensors=_boundary(module))
+    else:
+        program = CpuProgram(**facts, tensors=_boundary(module), hlo=hlo)
     return Executable(
         program,
         serialized_options,
@@ -159,8 +165,15 @@ def _executable(
     )
 
 
-def _tensors(shapes: Any) -> list[Tensor]:
-    return [(dtype_of(each.element_type), tuple(each.dimensions)) for each in shapes]
+def _boundary(module: Any) -> tuple[list[Tensor], list[Tensor]]:
+    """Dtypes and shapes of a module's arguments and results."""
+    shape = module.host_program_shape
+    results = shape.result.tuple_shapes or [shape.result]
+    given, found = (
+        [(dtype_of(each.element_type), tuple(each.dimensions)) for each in shapes]
+        for shapes in (shape.parameters, results)
+    )
+    return given, found
 
 
 def _with_config(hlo: bytes, module: Any) -> bytes:
@@ -231,4 +244,6 @@ def deserialize(data: bytes, other_options: bytes) -> Executable:
         content[end - length : end] for end, length in zip(ends, lengths, strict=True)
     )
     parse_module(hlo)
-    return _executable(hlo, Neff.from_bytes(neff) if neff else None, other_options or options)
+    module = messages()["Module"].FromString(hlo)
+    compiled = Neff.from_bytes(neff) if neff else None
+    return _executable(hlo, module, compiled, other_options or options)

@@ -71,7 +71,8 @@ def partition(artifact: bytes, serialized_options: bytes) -> bytes:
 
 
 @functools.cache
-def _cpu_client(devices: int) -> Any:
+def cpu_client(devices: int) -> Any:
+    """XLA's client of the host's processor, seen as so many devices."""
     return xla_client.make_cpu_client(num_devices=devices)
 
 
@@ -79,7 +80,7 @@ def partition_by_xla(artifact: bytes, serialized_options: bytes) -> bytes:
     """The module that XLA has after partitioning; its compilation for CPUs may fail later."""
     options = xla_client.CompileOptions.ParseFromString(serialized_options)
     devices = options.num_partitions * options.num_replicas
-    client = _cpu_client(devices)
+    client = cpu_client(devices)
     with tempfile.TemporaryDirectory() as directory:
         debug = options.executable_build_options.debug_options
         debug.xla_dump_to = directory

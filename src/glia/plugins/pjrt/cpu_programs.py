@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import jax
 import numpy as np
 from jaxlib import _jax, xla_client
 
-from glia.plugins.pjrt.converted_programs import to_mlir
+from glia.plugins.pjrt.converted_programs import cpu_client, to_mlir
 
 Arrays = Sequence[np.ndarray]
 
 
-@functools.cache
-def _client() -> Any:
-    return xla_client.make_cpu_client()
-
-
 def compiled(hlo: bytes) -> Callable[[Arrays], Arrays]:
     """A function of a module's arguments; RuntimeError where XLA refuses the module."""
-    client = _client()
+    client = cpu_client(1)
     (device,) = client.local_devices()
     options = xla_client.CompileOptions()
     executable = client.compile_and_load(to_mlir(hlo), _jax.DeviceList((device,)), options)

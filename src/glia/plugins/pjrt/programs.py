@@ -8,25 +8,29 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from glia.base.errors import CompileError, Unspecified
 from glia.cache.collecting import VARIABLE
-from glia.frontend.hlo import boundary_types
-from glia.graph.ir import TensorType
 from glia.neff.package import Neff
 from glia.plugins.pjrt.element_types import array_layout
 from glia.plugins.pjrt.errors import BadCpuChoice, CollectedOnly
 from glia.runtime.bound import BoundModel
-from glia.runtime.model import Model, device_bytes, load
+from glia.runtime.model import Model, device_bytes, import_object, load
+
+if TYPE_CHECKING:
+    from glia.profile.report import Profile
 
 DEVICE = "host"  # programs run as machine code of the host
 ON_CPU = "NEURON_RUN_TRIVIAL_COMPUTATION_ON_CPU"
 
 Tensor = tuple[np.dtype, tuple[int, ...]]
 Arrays = Sequence[np.ndarray]
+Slice = tuple[str, str, float, float]  # of an engine or queue: what, begin and end in nanoseconds
+MOST_SLICES = 2_000  # of an execution, those beyond it joined
+_SLICES = "glia.profile.timeline:slices_of"
 
 
 def runs_on_cpu() -> bool:
@@ -72,14 +76,20 @@ class Program(ABC):
         """What is compiled, to be kept; none where compiling again takes little."""
 
     @property
-    @abstractmethod
     def all_bytes(self) -> int:
         """Bytes of memory that the program occupies."""
+        return self.argument_bytes + self.output_bytes
+
+    @property
+    def simulated_costs(self) -> dict[str, float]:
+        """What a device takes, of a program that it runs."""
+        return {}
 
     @cached_property
     def costs(self) -> dict[str, float]:
-        """What a framework asks of a program's costs."""
-        return {"bytes accessed": float(self.argument_bytes + self.output_bytes)}
+        """What a framework asks of a program's costs; the time is the simulated one."""
+        accessed = float(self.argument_bytes + self.output_bytes)
+        return {"bytes accessed": accessed, **self.simulated_costs}
 
     @cached_property
     def argument_bytes(self) -> int:
@@ -141,54 +151,41 @@ class DeviceProgram(Program):
         return sum(device_bytes(each) for each in self.neff.programs)
 
     @cached_property
-    def costs(self) -> dict[str, float]:
-        """What a framework asks of a program's costs; the time is the simulated one."""
-        found = {
-            "flops": float(self.neff.statistics.get("flops", 0)),
-            "bytes accessed": float(self.argument_bytes + self.output_bytes),
-        }
+    def profile(self) -> Profile | None:
+        """The simulated times of an execution; None where it cannot be timed."""
         try:
-            found["optimal_seconds"] = self.model.profile().latency_us * 1e-6
-        except (CompileError, Unspecified) as untimed:
-            found["untimed"] = float(bool(untimed))
+            return self.model.profile()
+        except (CompileError, Unspecified):
+            return None
+
+    @cached_property
+    def slices(self) -> Sequence[Slice]:
+        """What engines and queues do in an execution."""
+        if self.profile is None:
+            return ()
+        timing = self.profile.cores[0].timing if self.profile.cores else self.profile.timing
+        if (run := timing.executions) is None:
+            return ()
+        found = []
+        for each in import_object(_SLICES)(timing, MOST_SLICES, 1):
+            name = f"{each.count} instructions"
+            if not each.is_block:
+                name = run.instruction(each.step).mnemonic()
+            found.append((each.track, name, each.start_ns, each.end_ns))
         return found
 
-
-@dataclass(frozen=True)
-class CollectedProgram(Program):
-    """A program that is in the compile cache to be compiled later; its results are zeros."""
-
-    hlo: bytes = field(repr=False)
-
-    @cached_property
-    def _boundary(self) -> tuple[dict[str, TensorType], dict[str, TensorType]]:
-        return boundary_types(self.hlo)
-
-    @cached_property
-    def inputs(self) -> Sequence[Tensor]:
-        return [(each.dtype.numpy, each.shape) for each in self._boundary[0].values()]
-
-    @cached_property
-    def outputs(self) -> Sequence[Tensor]:
-        return [(each.dtype.numpy, each.shape) for each in self._boundary[1].values()]
-
-    def run_on_devices(self, arguments: Sequence[Arrays]) -> Sequence[Arrays]:
-        return [[np.zeros(shape, dtype) for dtype, shape in self.outputs] for _ in arguments]
-
     @property
-    def code(self) -> bytes:
-        raise CollectedOnly(name=self.name, variable=VARIABLE)
-
-    @cached_property
-    def all_bytes(self) -> int:
-        return self.argument_bytes + self.output_bytes
+    def simulated_costs(self) -> dict[str, float]:
+        timed = {"untimed": 1.0}
+        if self.profile is not None:
+            timed = {"optimal_seconds": self.profile.latency_us * 1e-6}
+        return {"flops": float(self.neff.statistics.get("flops", 0)), **timed}
 
 
 @dataclass(frozen=True)
-class CpuProgram(Program):
-    """A program that XLA runs on the host's processor; its arrays stay those of the devices."""
+class ModuleProgram(Program):
+    """A program of which there is a module, and nothing for a device."""
 
-    hlo: bytes = field(repr=False)
     tensors: tuple[Sequence[Tensor], Sequence[Tensor]]  # arguments, results
 
     @property
@@ -198,6 +195,25 @@ class CpuProgram(Program):
     @property
     def outputs(self) -> Sequence[Tensor]:
         return self.tensors[1]
+
+
+@dataclass(frozen=True)
+class CollectedProgram(ModuleProgram):
+    """A program that is in the compile cache to be compiled later; its results are zeros."""
+
+    def run_on_devices(self, arguments: Sequence[Arrays]) -> Sequence[Arrays]:
+        return [[np.zeros(shape, dtype) for dtype, shape in self.outputs] for _ in arguments]
+
+    @property
+    def code(self) -> bytes:
+        raise CollectedOnly(name=self.name, variable=VARIABLE)
+
+
+@dataclass(frozen=True)
+class CpuProgram(ModuleProgram):
+    """A program that XLA runs on the host's processor; its arrays stay those of the devices."""
+
+    hlo: bytes = field(repr=False)
 
     @cached_property
     def _executable(self) -> Any:
@@ -209,7 +225,3 @@ class CpuProgram(Program):
     @property
     def code(self) -> bytes:
         return b""
-
-    @cached_property
-    def all_bytes(self) -> int:
-        return self.argument_bytes + self.output_bytes

@@ -11,14 +11,10 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from glia.base.errors import CompileError, Unspecified
 from glia.frontend.hlo_import.hlo_proto import message_classes
 from glia.plugins.pjrt.profiling.sessions import DeviceExecution
 from glia.plugins.pjrt.programs import DeviceProgram, Program
-from glia.profile.report import Profile
-from glia.profile.timeline import slices_of
 
-MOST_SLICES = 2_000  # of an execution, those beyond it joined
 MOST_EVENTS = 500_000  # of a session; later executions are events of the line of programs only
 PROGRAMS = "XLA Modules"  # the line that tools look for
 PS_OF_NS = 1000
@@ -63,21 +59,14 @@ class _Plane:
 
     def add(self, program: Program, offset_ns: int, *, with_instructions: bool) -> int:
         """Add an execution; how many events that makes."""
-        profile = _profile(program)
-        if profile is None:
-            self._event(PROGRAMS, program.name, offset_ns, 0)
+        profile = program.profile if isinstance(program, DeviceProgram) else None
+        latency_ns = profile.latency_us * 1000 if profile else 0
+        self._event(PROGRAMS, program.name, offset_ns, latency_ns)
+        if not isinstance(program, DeviceProgram) or not with_instructions:
             return 1
-        self._event(PROGRAMS, program.name, offset_ns, profile.latency_us * 1000)
-        timing = profile.cores[0].timing if profile.cores else profile.timing
-        if not with_instructions or timing.executions is None:
-            return 1
-        slices = slices_of(timing, MOST_SLICES, 1)
-        for each in slices:
-            name = timing.executions.instruction(each.step).mnemonic()
-            name = f"{each.count} instructions" if each.is_block else name
-            begin, end = each.start_ns, each.end_ns
-            self._event(each.track, name, offset_ns + begin, end - begin)
-        return 1 + len(slices)
+        for line, name, begin_ns, end_ns in program.slices:
+            self._event(line, name, offset_ns + begin_ns, end_ns - begin_ns)
+        return 1 + len(program.slices)
 
     def _event(self, line: str, name: str, begin_ns: float, duration_ns: float) -> None:
         if line not in self._lines:
@@ -93,13 +82,3 @@ class _Plane:
             offset_ps=int(begin_ns * PS_OF_NS),
             duration_ps=int(duration_ns * PS_OF_NS),
         )
-
-
-def _profile(program: Program) -> Profile | None:
-    """The simulated times of a program; None for those of the host, and what cannot be timed."""
-    if not isinstance(program, DeviceProgram):
-        return None
-    try:
-        return program.model.profile()
-    except (CompileError, Unspecified):
-        return None

@@ -74,6 +74,12 @@ def merge_axes(nest: Nest, pair: tuple[str, str]) -> Nest:
     return replace(nest, axes=axes)
 
 
+def are_as_one(part: Affine, pair: tuple[str, str], extents: Mapping[str, int]) -> bool:
+    """Whether an expression depends on two axes only as outer * extent of inner + inner."""
+    outer, inner = pair
+    return part.coefficient(outer) == part.coefficient(inner) * extents[inner]
+
+
 def substitute(expression: Expr, values: Mapping[str, Affine]) -> Expr:
     """The expression with axes replaced by affine expressions; shared parts stay shared."""
     names = {old: new.terms[0][0] for old, new in values.items() if len(new.terms) == 1}
@@ -124,6 +130,16 @@ def distinct_parts(expression: Expr) -> Iterator[Expr]:
             seen.add(id(part))
             yield part
             stack.extend(part.args if isinstance(part, Apply) else ())
+
+
+def unused_name(name: str, used: set[str]) -> str:
+    """The name, or one made of it, that is not used yet; now it is."""
+    found, number = name, 0
+    while found in used:
+        number += 1
+        found = f"{name}.{number}"
+    used.add(found)
+    return found
 
 
 def reads(expression: Expr | None, name: str) -> bool:

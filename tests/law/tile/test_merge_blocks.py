@@ -44,6 +44,13 @@ def _maxima(x: Any, gain: Any) -> Any:
     return (parts - parts.max((2, 3), keepdims=True)).reshape(x.shape) + gain[:, None, None]
 
 
+def _sums_by_channel(x: Any, gain: Any) -> Any:
+    """Nothing is summed over the members of a group but its mean."""
+    parts = x.reshape(x.shape[0], 12, 8, *x.shape[2:])
+    far = parts - parts.mean((2, 3, 4), keepdims=True)
+    return (far * far).sum((3, 4)).reshape(x.shape[:2]) + gain
+
+
 def _scaled_heads(x: Any, gain: Any) -> Any:
     """Heads in groups, each group with what a sum over something else gives."""
     scale = jnp.exp(gain.reshape(24, 4).sum(-1))
@@ -68,6 +75,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], bool]] = {
     "after a convolution": (_after_a_convolution, True),
     "relative to maxima": (_maxima, True),
     "heads of groups": (_scaled_heads, True),
+    "sums by channel": (_sums_by_channel, True),
     "channels innermost": (_channels_last, False),
     "members told apart": (_numbered, False),
 }

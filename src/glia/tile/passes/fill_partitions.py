@@ -29,7 +29,7 @@ from glia.tile.ir import (
     accessed_buffers,
     ordered_axes,
 )
-from glia.tile.nest_rewriting import map_leaves, substitute_axes, with_replacements
+from glia.tile.nest_rewriting import map_leaves, substitute_axes, unused_name, with_replacements
 from glia.tile.row_search import picked
 from glia.tile.split_dimensions import split_dimensions
 
@@ -119,7 +119,7 @@ class _Splitter:
         yield _part(nest, rows, rows.length, rows.in_rows, (rows.row,))
         if rows.rest:
             rest = _part(nest, rows, rows.rest, rows.in_rest, ())
-            yield replace(rest, name=self._unique(f"{nest.name}.rest"))
+            yield replace(rest, name=unused_name(f"{nest.name}.rest", self.names))
 
     def _parallel_rows(self, nest: Nest) -> _Rows | None:
         """The rows of a long axis where no other axis has as many lanes, and each few elements.
@@ -139,18 +139,10 @@ class _Splitter:
     def _partial(self, nest: Nest, part: str, axes: Sequence[Axis]) -> _Partial:
         """A new buffer with a value for each point of the axes."""
         assert nest.reduction is not None
-        name = self._unique(f"{nest.name}.{part}")
+        name = unused_name(f"{nest.name}.{part}", self.names)
         shape = tuple(axis.extent for axis in axes)
         self.partials[name] = Buffer(name, nest.reduction.dtype, shape)
         return _Partial(self.partials[name], tuple(Affine.of(axis.name) for axis in axes))
-
-    def _unique(self, name: str) -> str:
-        found, number = name, 0
-        while found in self.names:
-            number += 1
-            found = f"{name}.{number}"
-        self.names.add(found)
-        return found
 
 
 @dataclass(frozen=True)

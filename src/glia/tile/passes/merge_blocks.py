@@ -32,8 +32,16 @@ from glia.tile.ir import (
     control_buffers,
     ordered_axes,
 )
-from glia.tile.nest_rewriting import distinct_parts, map_leaves, merge_axes, with_replacements
+from glia.tile.nest_rewriting import (
+    are_as_one,
+    distinct_parts,
+    map_leaves,
+    merge_axes,
+    unused_name,
+    with_replacements,
+)
 from glia.tile.row_search import picked
+from glia.tile.split_dimensions import row_length
 
 LEAST_LANES = 64  # of the merged axis
 LEAST_RUN = 64  # elements that follow each other at each value of it
@@ -93,7 +101,7 @@ class _Merger:
         if found is None:
             return (statement,)
         self.is_changed = True
-        if statement.reduction is None:
+        if found.inner not in {axis.name for axis in statement.reduced_axes}:
             return (self._merge(statement, found),)
         partial, rest = self._split(statement, found)
         return self._merge(partial, found), rest
@@ -123,7 +131,7 @@ class _Merger:
             buffer = self._program.buffers[name]
             shape = list(buffer.shape)
             shape[dimension] *= length
-            copy = Buffer(self._unique(f"{name}.each"), buffer.dtype, tuple(shape))
+            copy = Buffer(unused_name(f"{name}.each", self._names), buffer.dtype, tuple(shape))
             self.buffers[copy.name] = self.copies[key] = copy
         return self.copies[key]
 
@@ -131,7 +139,7 @@ class _Merger:
         """A reduction for each element of the blocks, and that of its results."""
         reduction = nest.reduction
         assert reduction is not None
-        name = self._unique(f"{nest.name}.each")
+        name = unused_name(f"{nest.name}.each", self._names)
         others = [axis for axis in nest.parallel_axes if axis.name != blocks.outer]
         count = nest.extents[blocks.outer] * blocks.length
         shape = *(axis.extent for axis in others), count
@@ -164,7 +172,7 @@ class _Merger:
                     return None
                 continue
             parts = [d for d, part in enumerate(access.index) if {outer, inner} & {*part.variables}]
-            if all(_is_as_one(access.index[d], outer, inner, length) for d in parts):
+            if all(are_as_one(access.index[d], (outer, inner), extents) for d in parts):
                 if parts:
                     shape = buffers[access.buffer].shape
                     run = max(run, math.prod(shape[parts[-1] + 1 :]))
@@ -187,15 +195,6 @@ class _Merger:
         if len(named) != 1 or load.index[named[0]] != Affine.of(outer):
             return False
         return self._program.buffers[load.buffer].shape[named[0]] == nest.extents[outer]
-
-    def _unique(self, name: str) -> str:
-        found = next(
-            each
-            for each in itertools.chain([name], (f"{name}.{n}" for n in itertools.count(1)))
-            if each not in self._names
-        )
-        self._names.add(found)
-        return found
 
 
 class _Copier:
@@ -239,13 +238,13 @@ def _pairs(nest: Nest) -> Iterator[tuple[str, str]]:
     reduced = {axis.name for axis in nest.reduced_axes}
     for access in nest.accesses:
         for part in access.index:
-            if len(part.terms) != 2 or part.constant:
+            if not (length := row_length(part, nest)):
                 continue
-            (inner, one), (outer, step) = sorted(part.terms, key=lambda term: term[1])
-            if one != 1 or step != extents[inner] or step < 2 or (outer, inner) in seen:
+            (inner, _), (outer, _) = sorted(part.terms, key=lambda term: term[1])
+            if (outer, inner) in seen:
                 continue
             seen.add((outer, inner))
-            is_few = extents[outer] < PARTITIONS and extents[outer] * step >= LEAST_LANES
+            is_few = extents[outer] < PARTITIONS and extents[outer] * length >= LEAST_LANES
             others = reduced - {inner}
             if is_few and outer not in reduced and (others or not reduced):
                 yield outer, inner
@@ -259,11 +258,6 @@ def _is_plain(nest: Nest) -> bool:
         return False
     parts = itertools.chain(*(distinct_parts(e) for e in (nest.body, nest.finish) if e is not None))
     return not any(isinstance(part, Index) for part in parts)
-
-
-def _is_as_one(part: Affine, outer: str, inner: str, length: int) -> bool:
-    """Whether an expression depends on two axes only as outer * length + inner."""
-    return part.coefficient(outer) == part.coefficient(inner) * length
 
 
 def _points(nest: Nest, load: Load) -> int:

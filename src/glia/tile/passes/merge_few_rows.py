@@ -24,7 +24,7 @@ from glia.tile.ir import (
     control_buffers,
     ordered_axes,
 )
-from glia.tile.nest_rewriting import map_leaves, map_nests, merge_axes
+from glia.tile.nest_rewriting import are_as_one, map_leaves, map_nests, merge_axes
 
 Pair = tuple[str, str]  # an axis, and the one inside of it
 
@@ -64,7 +64,7 @@ def _pairs(nest: Nest) -> list[Pair]:
         for outer, inner in pairs
         if max(extents[outer], extents[inner]) < PARTITIONS
         and any(
-            part.coefficient(inner) and _is_as_one(part, (outer, inner), extents)
+            part.coefficient(inner) and are_as_one(part, (outer, inner), extents)
             for part in nest.target.index
         )
     ]
@@ -119,7 +119,7 @@ class _Search:
     @staticmethod
     def _is_joined(nest: Nest, access: Load | Store, pair: Pair) -> bool:
         """Whether an access depends on two axes only as if they were one."""
-        return all(_is_as_one(part, pair, nest.extents) for part in access.index)
+        return all(are_as_one(part, pair, nest.extents) for part in access.index)
 
     def _first_dim(self, nest: Nest, access: Load | Store, pair: Pair) -> int:
         """The first of two dimensions of a temporary that two axes sweep whole; -1 if others."""
@@ -152,18 +152,12 @@ class _Search:
         return (names[0], names[1]) if len(names) == 2 else None
 
 
-def _is_as_one(part: Affine, pair: Pair, extents: dict[str, int]) -> bool:
-    """Whether an expression depends on two axes only as outer * extent of inner + inner."""
-    outer, inner = pair
-    return part.coefficient(outer) == part.coefficient(inner) * extents[inner]
-
-
 def _joins_indices(nest: Nest, pair: Pair) -> bool:
     """Whether a nest computes with two of its parallel axes only as if they were one."""
     swept = nest.reduction.axes if nest.reduction else ()
     indices = [*_indices(nest.body), *_indices(nest.finish)]
     is_parallel = not {*pair} & {*swept, *ordered_axes(nest)}
-    return is_parallel and all(_is_as_one(each, pair, nest.extents) for each in indices)
+    return is_parallel and all(are_as_one(each, pair, nest.extents) for each in indices)
 
 
 def _indices(expression: Expr | None) -> list[Affine]:

@@ -57,6 +57,11 @@ class _LogFile(logging.Handler):
         super().close()
 
 
+def printable(text: str) -> str:
+    """A text for a line of a terminal, which nothing in it can leave."""
+    return "".join(each if each.isprintable() else "?" for each in text)
+
+
 class ProgressLine:
     """What is compiled, and how far it is, in a line on a terminal while that takes long.
 
@@ -65,7 +70,7 @@ class ProgressLine:
     """
 
     def __init__(self, title: str, *, is_silent: bool = False) -> None:
-        self._title = "".join(each if each.isprintable() else "?" for each in title)
+        self._title = printable(title)
         self._is_shown = not is_silent and sys.stderr is not None and sys.stderr.isatty()
         self._is_written = False
         self._started = time.monotonic()

@@ -53,6 +53,9 @@ class PassStart:
     index: int
     total: int
 
+    def __str__(self) -> str:
+        return f"[{self.index}/{self.total}] {self.name}"
+
 
 Observer = Callable[[PassResult], None]
 Starting = Callable[[PassStart], None]
@@ -120,7 +123,7 @@ def compile_titled(
     with _messages(title, chosen, given), ProgressLine(title, is_silent=is_silent) as line:
 
         def starting(step: PassStart) -> None:
-            line.begin(f"[{step.index}/{step.total}] {step.name}")
+            line.begin(str(step))
 
         is_observed = observer is not None
         neff = compile_module(module, chosen, _all_of(observers), starting, is_observed=is_observed)

@@ -10,6 +10,7 @@ import threading
 import time
 from types import FrameType, TracebackType
 
+from glia.compile_messages import printable
 from glia.compiler import PassStart
 
 REFRESH_SECONDS = 0.5  # of the line on a terminal
@@ -26,7 +27,7 @@ class Progress:
     """
 
     def __init__(self, title: str, *, is_silent: bool = False) -> None:
-        self._title = "".join(each if each.isprintable() else "?" for each in title)
+        self._title = printable(title)
         self._file = None if is_silent else _standard_error()
         self._is_terminal = self._file is not None and os.isatty(self._file)
         self._activity = "read"
@@ -59,7 +60,7 @@ class Progress:
 
     def __call__(self, step: PassStart) -> None:
         """A pass begins."""
-        self.begin(f"[{step.index}/{step.total}] {step.name}")
+        self.begin(str(step))
 
     def begin(self, activity: str) -> None:
         """Something begins that is not a pass."""

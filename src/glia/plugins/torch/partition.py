@@ -136,8 +136,8 @@ def trace_in_parts(
     """A ScriptModule of a function, whose operators that the device lacks run on the host.
 
     `aliases` and `arguments` are those of `trace`; in `workdir` each part has a directory, part_0
-    and so on. BadTraceArgument where less of the function is
-    for the device, or it falls into more parts, than `partitioning` allows.
+    and so on. BadTraceArgument where less of the function is for the device, or it falls into more
+    parts, than `partitioning` allows.
     """
     options = options_of_flags(arguments.get("flags") or ())
     with tracing_for(target_of(options)):

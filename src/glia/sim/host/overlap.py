@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Pattern, Tile, reach
 from glia.machine.ir import Program
@@ -13,28 +15,46 @@ def must_stage(instr: Instr, memories: Memories, program: Program) -> bool:
 
     Not for an operand that a meaning reads and writes by itself: it does so in its order.
     """
-    operands = [(instr.access(name), pattern) for name, _, pattern in instr.operands()]
-    by_element, by_itself = instr.arrives == "elementwise", instr.arrives == "memory"
+    operands = list(instr.operands())
+    patterns = [pattern for _, _, pattern in operands]
+    accesses = [instr.access(name) for name, _, _ in operands]
+
+    def may_meet(number: int, other: int) -> bool:
+        written, read = patterns[number], patterns[other]
+        if written.memory is not read.memory:
+            return False
+        if memories.region(written.tile).buffer is not memories.region(read.tile).buffer:
+            return False
+        return may_touch(written, read, program)
+
+    def are_same(number: int, other: int) -> bool:
+        return _elements(patterns[number]) == _elements(patterns[other])
+
+    return needs_staging(instr.arrives, accesses, are_same, may_meet)
+
+
+def needs_staging(
+    arrives: str,
+    accesses: Sequence[str],
+    are_same: Callable[[int, int], bool],
+    may_meet: Callable[[int, int], bool],
+) -> bool:
+    """Whether results wait until operands, given by their accesses, are read.
+
+    `are_same` says whether two name the same elements in the same order, `may_meet` whether they
+    may touch a byte in common.
+    """
 
     def conflict(number: int, other: int) -> bool:
-        (_, written), (access, pattern) = operands[number], operands[other]
-        if written.memory is not pattern.memory:
+        if number == other and (arrives == "memory" or accesses[other] == "writes"):
             return False
-        if number == other and (by_itself or access == "writes"):
+        if arrives == "elementwise" and are_same(number, other):
             return False
-        if by_element and _elements(written) == _elements(pattern):
-            return False
-        return _may_meet(written, pattern, memories, program)
+        return may_meet(number, other)
 
-    places = range(len(operands))
-    writes = [number for number in places if operands[number][0] != "reads"]
+    places = range(len(accesses))
+    writes = [number for number in places if accesses[number] != "reads"]
     return any(conflict(number, other) for number in writes for other in places)
-
-
-def _may_meet(written: Pattern, read: Pattern, memories: Memories, program: Program) -> bool:
-    if memories.region(written.tile).buffer is not memories.region(read.tile).buffer:
-        return False
-    return may_touch(written, read, program)
 
 
 def _elements(pattern: Pattern) -> tuple[object, ...]:

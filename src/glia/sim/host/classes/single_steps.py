@@ -19,6 +19,7 @@ from glia.sim.host.classes.calls import HostCall, Lowered, OperandPlace
 from glia.sim.host.classes.class_calls import class_calls
 from glia.sim.host.classes.class_keys import Choices, Operands, class_key, has_variables
 from glia.sim.host.library import host_library
+from glia.sim.host.overlap import needs_staging
 from glia.sim.host.packing import LINE_BYTES
 from glia.sim.host.support import warn_unsupported, why_unsupported
 from glia.sim.host.table import sums_condition
@@ -144,8 +145,7 @@ class _Class:
     is_supported: bool
     elements: int  # work of one instruction
     operands: tuple[_Operand, ...]
-    by_element: bool
-    by_itself: bool  # its meaning reads and writes operands in its own order
+    arrives: str  # as of its instructions
     work: int = 0
     prepared: dict[tuple[bool | None, bool], _Prepared | None] = field(default_factory=dict)
 
@@ -166,31 +166,23 @@ class _Class:
                 steps = given.steps(name, pattern)
                 operands.append(_operand(name, number, instr.access(name), pattern, steps, pitch))
         elements = STEP_WORK + sum(pattern.elements for pattern in instr.patterns())
-        return _Class(
-            is_supported, elements, tuple(operands),
-            instr.arrives == "elementwise", instr.arrives == "memory",
-        )  # fmt: skip
+        return _Class(is_supported, elements, tuple(operands), instr.arrives)
 
     def must_stage(self, places: dict[tuple[str, int], int]) -> bool:
         """Whether results have to wait until all operands are read."""
-        spans = [
-            (
-                places[each.name, each.number] + each.least,
-                places[each.name, each.number] + each.most,
-            )
-            for each in self.operands
-        ]
-        for written, (low, high) in zip(self.operands, spans, strict=True):
-            if written.access == "reads":
-                continue
-            for other, (other_low, other_high) in zip(self.operands, spans, strict=True):
-                if other_low >= high or low >= other_high:
-                    continue
-                if written is other and (self.by_itself or written.access == "writes"):
-                    continue
-                if not (self.by_element and written.key == other.key and low == other_low):
-                    return True
-        return False
+        starts = [places[each.name, each.number] for each in self.operands]
+
+        def may_meet(number: int, other: int) -> bool:
+            one, two = self.operands[number], self.operands[other]
+            distance = starts[other] - starts[number]
+            return one.least < distance + two.most and distance + two.least < one.most
+
+        def are_same(number: int, other: int) -> bool:
+            is_alike = self.operands[number].key == self.operands[other].key
+            return is_alike and starts[number] == starts[other]
+
+        accesses = [each.access for each in self.operands]
+        return needs_staging(self.arrives, accesses, are_same, may_meet)
 
 
 def _operand(
@@ -200,7 +192,8 @@ def _operand(
     is_hbm = pattern.memory is Memory.HBM
     low, high = reach(pattern.dims if is_hbm else pattern.dims[1:])
     first, last = (0, 0) if is_hbm else reach(pattern.dims[:1])
-    key = pattern.dtype.name, tuple((step, count) for step, count in pattern.dims if count > 1)
+    swept = zip(steps, pattern.shape, strict=True)
+    key = pattern.dtype.name, tuple((step, count) for step, count in swept if count > 1)
     return _Operand(
         name, number, access, key, steps, width, low, high, first, last,
         low * width + first * pitch, (high + 1) * width + last * pitch,

@@ -11,7 +11,7 @@ import contextlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -133,30 +133,24 @@ def run_ranks_on_host(
     inputs: Sequence[Arrays],
     notifications: Notifications | None = None,
 ) -> list[dict[str, Array]]:
-    """Run one program by several ranks, each as machine code with memories of its own.
+    """Run ranks, each of one or several cores, as machine code with memories of their own.
 
-    Raises the errors of `run_ranks`, which runs ranks of several cores, and all where the host is
-    not supported.
+    Raises the errors of `run_ranks`, which runs where the host is not supported, and says why cores
+    of ranks do not meet.
     """
     if why := why_unsupported():
         warn_unsupported(why)
-    if why or len(programs) != 1:
         return run_ranks(programs, inputs, notifications)
-    kept = programs[0].cache.get(_RankPrograms) or _RankPrograms()
-    programs[0].cache.put(kept)
-    with kept.lock:
-        while len(kept.programs) < len(inputs):
-            kept.programs.append(HostProgram(programs[0], rank=len(kept.programs)))
-        meeting = Meeting(len(inputs))
-        for each in kept.programs:
-            each.executor.exchange = meeting.exchange
-            each.on_pause = meeting.require_going_on
-        reported = [Notifications() for _ in inputs]
-
-        def run(rank: int) -> dict[str, Array]:
-            return kept.programs[rank].run(inputs[rank], reported[rank])
-
-        return run_together(meeting, run, reported, notifications, are_awaited=True)
+    kept = programs[0].cache.get(_HostRanks)
+    if kept is None or [*kept.programs] != [*programs]:
+        kept = _HostRanks(programs)
+        programs[0].cache.put(kept)
+    try:
+        return kept.run(inputs, notifications)
+    except (RankMissing, RanksDisagree):
+        if len(programs) == 1:
+            raise
+        return run_ranks(programs, inputs, notifications)
 
 
 def host_report(programs: Sequence[Program]) -> HostReport:
@@ -190,14 +184,6 @@ def _host_cores(programs: Sequence[Program]) -> HostCores:
         found = HostCores(programs)
         programs[0].cache.put(found)
     return found
-
-
-@dataclass
-class _RankPrograms:
-    """The program of each rank, kept with what they run."""
-
-    programs: list[HostProgram] = field(default_factory=list)
-    lock: ForkSafeLock = field(default_factory=ForkSafeLock)
 
 
 class HostProgram:
@@ -431,10 +417,11 @@ class HostCores:
     Each runs in program order. A race between cores is not found, as none between engines is.
     """
 
-    def __init__(self, programs: Sequence[Program]) -> None:
+    def __init__(self, programs: Sequence[Program], rank: int = 0) -> None:
         memory = DeviceMemory(programs, Policy(poison=None))
         self.cores = [
-            HostProgram(each, core=number, memory=memory) for number, each in enumerate(programs)
+            HostProgram(each, rank=rank, core=number, memory=memory)
+            for number, each in enumerate(programs)
         ]
         self._targets: list[list[int]] = []  # of each core's outputs: which array they are
         places: dict[tuple[str, int], int] = {}
@@ -458,28 +445,68 @@ class HostCores:
 
         Of two outputs of one name that are different tensors it is the first core's.
         """
-        given = [
-            [checked_input(binding, inputs) for binding in core.program.inputs]
-            for core in self.cores
-        ]
+        with self._lock:
+            return run_meeting_cores([self], [inputs], notifications)[0]
+
+    def checked_inputs(self, inputs: Arrays) -> list[list[Array]]:
+        """The inputs of each core, as `checked_input` gives them."""
+        return [[checked_input(each, inputs) for each in c.program.inputs] for c in self.cores]
+
+    def prepare(self, given: Sequence[Sequence[Array]]) -> Callable[[], dict[str, Array]]:
+        """Let the next run find the inputs of each core; what gives its outputs by name after it.
+
+        The inputs have to live until then.
+        """
         arrays = self._results.arrays()
         targets = [[address_of(arrays[n]) for n in numbers] for numbers in self._targets]
-        meeting = Meeting(len(self.cores))
-        reported = [Notifications() for _ in self.cores]
+        for core, own, outputs in zip(self.cores, given, targets, strict=True):
+            core.prepare(list(map(address_of, own)), outputs)
 
-        def run(number: int) -> dict[str, Array]:
-            self.cores[number].execute(reported[number], Policy())
-            return {}
-
-        with self._lock:
-            for core, own, outputs in zip(self.cores, given, targets, strict=True):
-                core.executor.exchange = meeting.exchange
-                core.on_pause = meeting.require_going_on
-                core.prepare(list(map(address_of, own)), outputs)
-            run_together(meeting, run, reported, notifications, are_awaited=True)
+        def finish() -> dict[str, Array]:
             for core, outputs in zip(self.cores, targets, strict=True):
                 core.finish(outputs)
-        return dict(reversed([*zip(self._names, arrays, strict=True)]))
+            return dict(reversed([*zip(self._names, arrays, strict=True)]))
+
+        return finish
+
+
+class _HostRanks:
+    """Ranks that run the same programs, kept with these."""
+
+    def __init__(self, programs: Sequence[Program]) -> None:
+        self.programs = tuple(programs)
+        self._ranks: list[HostCores] = []
+        self._lock = ForkSafeLock()
+
+    def run(
+        self, inputs: Sequence[Arrays], notifications: Notifications | None
+    ) -> list[dict[str, Array]]:
+        """Run a rank on each of the named inputs; the outputs of each by name."""
+        with self._lock:
+            while len(self._ranks) < len(inputs):
+                self._ranks.append(HostCores(self.programs, rank=len(self._ranks)))
+            return run_meeting_cores(self._ranks[: len(inputs)], inputs, notifications)
+
+
+def run_meeting_cores(
+    ranks: Sequence[HostCores], inputs: Sequence[Arrays], notifications: Notifications | None
+) -> list[dict[str, Array]]:
+    """Run all cores of all ranks, a thread for each, on the inputs of each rank; their outputs."""
+    cores = [core for rank in ranks for core in rank.cores]
+    meeting = Meeting(len(cores), cores=len(cores) // len(ranks))
+    reported = [Notifications() for _ in cores]
+
+    def run(place: int) -> dict[str, Array]:
+        cores[place].execute(reported[place], Policy())
+        return {}
+
+    given = [rank.checked_inputs(each) for rank, each in zip(ranks, inputs, strict=True)]
+    finished = [rank.prepare(arrays) for rank, arrays in zip(ranks, given, strict=True)]
+    for place, core in enumerate(cores):
+        core.executor.exchange = partial(meeting.exchange_at, place)
+        core.on_pause = meeting.require_going_on
+    run_together(meeting, run, reported, notifications, are_awaited=True)
+    return [finish() for finish in finished]
 
 
 def checked_input(binding: Binding, inputs: Arrays) -> Array:

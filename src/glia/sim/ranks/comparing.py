@@ -34,7 +34,7 @@ def require_meetings(programs: Sequence[Program]) -> None:
             elif instr is not None:
                 if not _is_possible(instr, rank, len(programs)):
                     return
-                waiting[rank] = Arrival(instr, Participant(rank, {}, {}))
+                waiting[rank] = Arrival(instr, Participant(rank, {}, {}), instr.ranks(rank))
         moving = _pass_those_who_meet(waiting, moving)
     if waiting and (problem := why_stuck(waiting, unknown)):
         raise problem
@@ -55,15 +55,14 @@ def _pass_those_who_meet(waiting: dict[int, Arrival], moving: Sequence[int]) -> 
         arrival = waiting.get(rank)
         if arrival is None:
             continue
-        ranks = arrival.instr.ranks(rank)
-        met = [waiting[each] for each in ranks if each in waiting]
-        if [each.key for each in met] != [arrival.key] * len(ranks):
+        met = [waiting[each] for each in arrival.places if each in waiting]
+        if [each.key for each in met] != [arrival.key] * len(arrival.places):
             continue
         if problem := disagreement(met):
             raise problem
-        for each in ranks:
+        for each in arrival.places:
             del waiting[each]
-        found += ranks
+        found += arrival.places
     return found
 
 

@@ -20,16 +20,21 @@ from glia.sim.ranks.errors import RankMissing, RanksDisagree
 
 @dataclass
 class Arrival:
-    """A rank that waits in an instruction, and what it is given in the end."""
+    """A core that waits in an instruction, and what it is given in the end.
+
+    `places` are the numbers in the run of those who meet, in the order of the instruction's
+    `ranks`.
+    """
 
     instr: Any
     participant: Participant
+    places: tuple[int, ...]
     results: tuple[Any, ...] | None = None
 
     @property
     def key(self) -> tuple[object, ...]:
         """What those who meet have in common."""
-        return (self.instr.topic(), self.instr.ranks(self.participant.rank))
+        return (self.instr.topic(), self.instr.among, self.places)
 
 
 class GivenUp(Exception):
@@ -43,44 +48,57 @@ def results_alone(instr: Any, participant: Participant) -> tuple[Any, ...]:
 
 @dataclass
 class Meeting:
-    """The meetings of `count` ranks in one run."""
+    """The meetings in one run of `count` cores, of which each `cores` neighbours are a rank.
+
+    Cores of a rank meet each other, and those of one number in their ranks.
+    """
 
     count: int
+    cores: int = 1
     _condition: threading.Condition = field(default_factory=threading.Condition)
     _waiting: dict[int, Arrival] = field(default_factory=dict)
     _ended: set[int] = field(default_factory=set)
     _failure: BaseException | None = None
 
     def exchange(self, instr: Any, participant: Participant) -> tuple[Any, ...]:
-        """Wait for all participants of a cross-core instruction; this rank's results.
+        """`exchange_at` for ranks of one core."""
+        return self.exchange_at(participant.rank, instr, participant)
 
-        Raises RanksDisagree or RankMissing where they cannot meet, GivenUp when a rank has failed.
+    def exchange_at(self, place: int, instr: Any, participant: Participant) -> tuple[Any, ...]:
+        """Wait for all participants of a cross-core instruction; the results of this one.
+
+        `place` is its number in the run. Raises RanksDisagree or RankMissing where they cannot
+        meet, GivenUp when another run has failed.
         """
-        arrival = Arrival(instr, participant)
         ranks = instr.ranks(participant.rank)
         if ranks == (participant.rank,):
             return results_alone(instr, participant)
-        if max(ranks) >= self.count:
+        is_of_rank = instr.among == "cores"
+        most = self.cores if is_of_rank else self.count // self.cores
+        if max(ranks) >= most:
             raise ExecutionFault(
-                f"{instr.mnemonic()} is among {max(ranks) + 1} ranks, this run has {self.count}",
+                f"{instr.mnemonic()} is among {max(ranks) + 1} {instr.among}, this run has {most}",
                 loc=instr.loc,
             )
+        core = place % self.cores
+        places = [place - core + n if is_of_rank else n * self.cores + core for n in ranks]
+        arrival = Arrival(instr, participant, tuple(places))
         with self._condition:
-            self._waiting[participant.rank] = arrival
+            self._waiting[place] = arrival
             self._complete(arrival)
             while arrival.results is None:
                 self.require_going_on()
                 if len(self._waiting) + len(self._ended) == self.count:
                     problem = why_stuck(self._waiting)
-                    assert problem is not None, "ranks wait that have all met"
+                    assert problem is not None, "cores wait that have all met"
                     raise problem
                 self._condition.wait()
         return arrival.results
 
-    def leave(self, rank: int, failure: BaseException | None = None) -> None:
-        """The rank's run has ended; with a failure all others end too."""
+    def leave(self, place: int, failure: BaseException | None = None) -> None:
+        """The run of a core has ended; with a failure all others end too."""
         with self._condition:
-            self._ended.add(rank)
+            self._ended.add(place)
             self._failure = self._failure or failure
             self._condition.notify_all()
 
@@ -97,37 +115,37 @@ class Meeting:
 
     def _complete(self, last: Arrival) -> None:
         """Compute for all participants if `last` was the one that was missing."""
-        ranks = last.instr.ranks(last.participant.rank)
-        present = [self._waiting.get(rank) for rank in ranks]
+        present = [self._waiting.get(place) for place in last.places]
         arrivals = [each for each in present if each is not None and each.key == last.key]
-        if len(arrivals) < len(ranks):
+        if len(arrivals) < len(last.places):
             return
         if found := disagreement(arrivals):
             raise found
         participants = [each.participant for each in arrivals]
         results = type(last.instr).compute(participants)
-        for each, own in zip(arrivals, results, strict=True):
+        for place, each, own in zip(last.places, arrivals, results, strict=True):
             each.results = tuple(own)
-            del self._waiting[each.participant.rank]
+            del self._waiting[place]
         self._condition.notify_all()
 
 
 def why_stuck(waiting: Mapping[int, Arrival], unknown: Collection[int] = ()) -> CompileError | None:
-    """Why the first rank that waits cannot go on, where none can.
+    """Why the first that waits, by its place in the run, cannot go on, where none can.
 
-    None where all wait for ranks of which it is `unknown` what comes next.
+    None where all wait for others of which it is `unknown` what comes next.
     """
-    for rank, arrival in sorted(waiting.items()):
-        for other in arrival.instr.ranks(rank):
-            met = waiting.get(other)
+    for _, arrival in sorted(waiting.items(), key=lambda each: each[0]):
+        ranks = arrival.instr.ranks(arrival.participant.rank)
+        for number, place in zip(ranks, arrival.places, strict=True):
+            met = waiting.get(place)
             if met is not None and met.key != arrival.key:
                 return _disagreeing(arrival, met, _difference(arrival, met))
-            if met is None and other not in unknown:
+            if met is None and place not in unknown:
                 return RankMissing(
-                    rank=rank,
+                    rank=arrival.participant.rank,
                     call=arrival.instr.mnemonic(),
                     place=_place(arrival.instr.loc),
-                    other=other,
+                    other=number,
                     why="its run has ended",
                     loc=arrival.instr.loc,
                 )

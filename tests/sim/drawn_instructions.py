@@ -6,13 +6,19 @@ from typing import Any
 
 import numpy as np
 
-from glia.base.dtype import BF16, F16, F32, S32, DType
+from glia.base.dtype import BF16, F16, F32, S32, U16, U32, DType
 from glia.isa.instructions.dma import DmaCopy, DmaGather, DmaScatter
 from glia.isa.instructions.gpsimd import AffineSelect
+from glia.isa.instructions.gpsimd_gather import NcNGather
 from glia.isa.instructions.scalar import Activation
 from glia.isa.instructions.tensor import NcMatmul, NcTranspose
 from glia.isa.instructions.vector import Memset, TensorCopy, TensorReduce, TensorTensor
-from glia.isa.instructions.vector_statistics import TensorTensorScan
+from glia.isa.instructions.vector_statistics import (
+    FindIndex8,
+    MatchReplace8,
+    Max8,
+    TensorTensorScan,
+)
 from glia.isa.kit import Instr
 from support.isa_bench import Bench
 
@@ -145,6 +151,39 @@ def _scan(draw: Draw) -> Instr:
     )  # fmt: skip
 
 
+def _searched(draw: Draw, extent: int) -> np.ndarray:
+    """A row for each partition, with equal elements, infinities and NaN."""
+    rows = draw.random.integers(-9, 10, (int(draw.random.integers(1, 33)), extent)) / 2 + 0.25
+    rows = np.where(draw.random.random(rows.shape) < 0.05, np.inf, rows)
+    return np.where(draw.random.random(rows.shape) < 0.02, np.nan, rows)
+
+
+def _search(draw: Draw) -> Instr:
+    """The eight greatest of each row, where eight values are, or a row with these replaced."""
+    rows = _searched(draw, int(draw.random.integers(8, 90)))
+    chosen = draw.random.permuted(np.where(draw.random.random(rows.shape) < 0.1, 99, rows), axis=1)
+    dtype, eight, integers = draw.dtype(), (len(rows), 8), (U32, U16)[draw.random.integers(2)]
+    data = draw.bench.pattern(rows.shape, dtype, draw.among(*MEMORIES), values=rows)
+    vals = draw.bench.pattern(eight, dtype, "SBUF", values=chosen[:, :8])
+    kind = draw.random.integers(3)
+    if kind == 0:
+        return Max8(dst=draw.operand(eight, draw.dtype()), data=data)
+    found = draw.operand(eight, integers, "SBUF")
+    if kind == 1:
+        return FindIndex8(dst=found, data=data, vals=vals)
+    dst = data if draw.random.integers(2) else draw.operand(rows.shape, draw.dtype(), "SBUF")
+    index = found if draw.random.integers(2) else None
+    return MatchReplace8(dst=dst, index=index, data=data, vals=vals, imm=draw.random.normal())
+
+
+def _elements(draw: Draw) -> Instr:
+    (rows, count), extent = draw.random.integers(1, 33, 2), int(draw.random.integers(1, 50))
+    dtype, shape = draw.dtype(), (int(rows), int(count))
+    places = draw.bench.pattern(shape, U32, "SBUF", values=draw.random.integers(0, extent, shape))
+    data = draw.operand((shape[0], extent), dtype, "SBUF")
+    return NcNGather(dst=draw.operand(shape, dtype, "SBUF"), data=data, indices=places)
+
+
 def _by_place(draw: Draw) -> Instr:
     shape, dtype = draw.shape(), draw.dtype()
     dst, data = (draw.operand(shape, dtype, "SBUF") for _ in range(2))
@@ -157,5 +196,8 @@ def _by_place(draw: Draw) -> Instr:
 
 
 # Of those the host gives the reference's bits; of the others values within stated steps
-EXACT = (_copy, _transfer, _pairwise, _of_integers, _fill, _turn, _rows_by_index, _scan, _by_place)
+EXACT = (
+    _copy, _transfer, _pairwise, _of_integers, _fill, _turn, _rows_by_index, _scan, _by_place,
+    _search, _elements,
+)  # fmt: skip
 ROUNDED = (_function, _reduction, _product)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -91,6 +92,23 @@ def scanned(step: Callable[..., Array], initial: Array, *data: Array) -> Array:
         state = step(state, *columns).astype(result.dtype, copy=False)
         result[number] = state
     return result.T
+
+
+def of_rows(function: Callable[..., Array]) -> Callable[..., Array]:
+    """Mark a function of arrays [P, F] whose result in a row depends on these rows alone.
+
+    The arrays come before its other arguments. An array that records what is computed records the
+    call as one step.
+    """
+
+    @functools.wraps(function)
+    def call(*arguments: Any) -> Array:
+        if hasattr(arguments[0], "row_function"):
+            found: Array = arguments[0].row_function(function, arguments)
+            return found
+        return function(*arguments)
+
+    return call
 
 
 def wrapped_word(value: Any) -> Any:

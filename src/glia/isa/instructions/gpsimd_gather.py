@@ -13,7 +13,7 @@ from glia.isa.cost import dispatched_cycles
 from glia.isa.examples import chip
 from glia.isa.instructions.dma import OutOfBounds
 from glia.isa.kit import Array, Instr, Rule, reads, updates, writes
-from glia.isa.numerics import widen
+from glia.isa.numerics import of_rows, widen
 from glia.isa.operand import Pattern
 from glia.isa.rules import dtypes, same_dtype, same_elements, same_partitions
 
@@ -118,6 +118,12 @@ class LocalGather(Instr, engine="gpsimd"):
         )
 
 
+@of_rows
+def elements_at(data: Array, places: Array) -> Array:
+    """The elements of each row at these places of it."""
+    return np.take_along_axis(data, places, axis=1)
+
+
 class NcNGather(Instr, engine="gpsimd"):
     """Gather within each partition: dst[p, i] = data[p, indices[p, i]], free dimensions flattened.
 
@@ -140,12 +146,12 @@ class NcNGather(Instr, engine="gpsimd"):
 
     @staticmethod
     def compute(data: Array, indices: Array) -> Array:
-        wrong = indices >= data.shape[1]
-        if wrong.any():
+        inside = indices < np.int64(data.shape[1])
+        if not inside.all():
             raise OutOfBounds(
-                f"index {indices[wrong][0]} is out of bounds for {data.shape[1]} elements"
+                f"index {indices[~inside][0]} is out of bounds for {data.shape[1]} elements"
             )
-        return np.take_along_axis(data, indices.astype(np.int64), axis=1)
+        return elements_at(data, indices.astype(np.int64))
 
     def cycles(self, arch: Arch) -> int:
         """A dispatch for each group of 512 elements, and one cycle per element and partition."""

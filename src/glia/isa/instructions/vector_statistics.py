@@ -11,7 +11,7 @@ from glia.isa.alu import apply
 from glia.isa.cost import stream_cycles
 from glia.isa.examples import chip
 from glia.isa.kit import Array, Instr, Rule, reads, writes
-from glia.isa.numerics import scanned
+from glia.isa.numerics import of_rows, scanned
 from glia.isa.operand import Pattern
 from glia.isa.rules import (
     FLOATS,
@@ -163,6 +163,12 @@ class BnAggr(Instr, engine="vector"):
         return cls(dst=chip("pair", 64, 2), data=chip("six", 64, 6))
 
 
+@of_rows
+def greatest(data: Array, count: int) -> Array:
+    """The greatest elements of each row, the greatest first, [P, count]; NaN is above all."""
+    return np.sort(data, axis=1)[:, : -count - 1 if data.shape[1] > count else None : -1]
+
+
 class Max8(Instr, engine="vector"):
     """Write the eight greatest elements of each partition of data, greatest first."""
 
@@ -180,7 +186,7 @@ class Max8(Instr, engine="vector"):
 
     @staticmethod
     def compute(data: Array) -> Array:
-        return np.sort(data, axis=1)[:, : -9 if data.shape[1] > 8 else None : -1]
+        return greatest(data, 8)
 
     def cycles(self, arch: Arch) -> int:
         """One element per cycle and partition."""
@@ -191,8 +197,12 @@ class Max8(Instr, engine="vector"):
         return cls(dst=chip("eight", 64, 8), data=chip("a", 64, 32))
 
 
-def _first_occurrences(data: Array, vals: Array, order: range) -> Array:
-    """For each of eight values the index of its first occurrence not taken yet, -1 when missing."""
+@of_rows
+def first_occurrences(data: Array, vals: Array, order: range) -> Array:
+    """For each value the index of its first occurrence not taken yet, -1 when missing.
+
+    `order` says in which order columns of `vals` take occurrences.
+    """
     found = np.full(vals.shape, -1, dtype=np.int64)
     taken = np.zeros(data.shape, dtype=bool)
     rows = np.arange(len(data))
@@ -203,6 +213,15 @@ def _first_occurrences(data: Array, vals: Array, order: range) -> Array:
         found[:, i] = np.where(is_found, index, -1)
         taken[rows, index] |= is_found
     return found
+
+
+@of_rows
+def with_elements(data: Array, places: Array, value: np.float32) -> Array:
+    """The data with a value at these places of each row, except those below 0."""
+    result = data.copy()
+    rows, columns = np.nonzero(places >= 0)
+    result[rows, places[rows, columns]] = value
+    return result
 
 
 def _indices(found: Array) -> Array:
@@ -236,7 +255,7 @@ class FindIndex8(Instr, engine="vector"):
 
     @staticmethod
     def compute(data: Array, vals: Array) -> Array:
-        return _indices(_first_occurrences(data, vals, range(8)))
+        return _indices(first_occurrences(data, vals, range(8)))
 
     def cycles(self, arch: Arch) -> int:
         """One element per cycle and partition."""
@@ -280,11 +299,8 @@ class MatchReplace8(Instr, engine="vector"):
 
     @staticmethod
     def compute(data: Array, vals: Array, imm: float) -> tuple[Array, Array]:
-        found = _first_occurrences(data, vals, range(7, -1, -1))
-        result = data.copy()
-        rows, columns = np.nonzero(found >= 0)
-        result[rows, found[rows, columns]] = np.float32(imm)
-        return result, _indices(found)
+        found = first_occurrences(data, vals, range(7, -1, -1))
+        return with_elements(data, found, np.float32(imm)), _indices(found)
 
     def cycles(self, arch: Arch) -> int:
         """One element per cycle and partition."""

@@ -22,6 +22,7 @@ from glia.isa.numerics import narrow, widen
 from glia.isa.operand import Pattern
 from glia.sim.host.classes.calls import HostCall, Lowered, OperandPlace, RowAccess, RowsCall
 from glia.sim.host.classes.class_keys import ALL_RESULTS, Choices, Operands, has_variables
+from glia.sim.host.classes.row_functions import NANOSECONDS, RowFunctionCode
 from glia.sim.host.library import Code, host_library
 from glia.sim.host.loop_nest import (
     Destination,
@@ -54,6 +55,7 @@ from glia.sim.host.traced import (
     LoadTerm,
     NotTraceable,
     ProductTerm,
+    RowFunctionTerm,
     Shape,
     TracedArray,
     TracedView,
@@ -62,6 +64,7 @@ from glia.sim.host.traced import (
     parts_of,
     recorded_decisions,
     term_of,
+    with_parts,
 )
 from glia.sim.memory import storage_dtype
 from glia.sim.run import arrival_shape, fill_value, immediate_operand
@@ -121,21 +124,76 @@ class _ClassLowering:
             decisions += self._index_decisions()
         if is_staged and any(store.rows for store, _ in writes):
             raise NotTraceable("rows are stored to an operand that overlaps others")
-        calls: list[HostCall] = []
-        if len(writes) == 1 and _product_in(writes[0][1]) is not None:
+        calls, writes = self._row_function_calls(writes)
+        if calls:
+            calls += self._write_calls([[each] for each in writes], is_staged)
+        elif len(writes) == 1 and _product_in(writes[0][1]) is not None:
             calls = self._product_calls(*writes[0], is_staged=is_staged)
-        elif is_staged and writes:
-            staged = [(self._scratch_store(store), node) for store, node in writes]
-            calls = [self._nest_call(staged)]
-            for (store, _), (inside, _) in zip(writes, staged, strict=True):
-                calls.append(self._nest_call([(store, _load(inside))]))
         elif writes:
-            calls = [self._nest_call(writes)]
+            calls = self._write_calls([writes], is_staged)
         for name, kept, access in self.instr.states_touched():
             if access == "forgets" and name not in self.unread:
                 calls.append(self._forgetting_call(name, kept))
         guards = tuple(self._guard(term) for term in decisions)
         return Lowered(tuple(calls), self.scratch, guards)
+
+    def _write_calls(
+        self, groups: Sequence[Sequence[tuple[Destination, ArrayTerm]]], is_staged: bool
+    ) -> list[HostCall]:
+        """A nest for each group of writes; all by way of scratch where they are staged."""
+        if not is_staged:
+            return [self._nest_call(writes) for writes in groups]
+        staged = [[(self._scratch_store(store), n) for store, n in writes] for writes in groups]
+        calls = [self._nest_call(writes) for writes in staged]
+        for writes, inside in zip(groups, staged, strict=True):
+            for (store, _), (held, _) in zip(writes, inside, strict=True):
+                calls.append(self._nest_call([(store, _load(held))]))
+        return calls
+
+    def _row_function_calls(
+        self, writes: list[tuple[Destination, ArrayTerm]]
+    ) -> tuple[list[HostCall], list[tuple[Destination, ArrayTerm]]]:
+        """Calls of all functions of rows into scratch, and what is written with that loaded."""
+        calls: list[HostCall] = []
+        known: dict[int, ArrayTerm] = {}
+
+        def loaded(term: ArrayTerm) -> ArrayTerm:
+            if id(term) not in known:
+                known[id(term)] = with_parts(term, loaded)
+                if isinstance(term, RowFunctionTerm):
+                    known[id(term)] = self._row_function(known[id(term)], calls)
+            return known[id(term)]
+
+        return calls, [(store, loaded(node)) for store, node in writes]
+
+    def _row_function(self, term: Any, calls: list[HostCall]) -> LoadTerm:
+        """Add a call of a function to calls; what loads its result."""
+        words, addresses, dtypes = list[int](), list[tuple[int, OperandPlace]](), list[str]()
+        for argument in term.arguments:
+            place, step = self._row_argument(argument, calls)
+            addresses.append((len(words), place))
+            words += [0, step, argument.shape[1]]
+            dtypes.append(argument.dtype.name)
+        result = self._scratch_store(Destination(0, term.shape, (), term.dtype))
+        addresses.append((len(words), self.places[result.operand]))
+        words += [0, result.steps[0], term.shape[1]]
+        name, rows = term.meaning.__name__, term.shape[0]
+        code = RowFunctionCode(name, tuple(dtypes), term.options)
+        elements = rows * max(term.shape[1], term.arguments[0].shape[1])
+        time = elements * NANOSECONDS.get(name, 1.0)
+        calls.append(HostCall(code, tuple(words), tuple(addresses), rows, time))
+        return _load(result)
+
+    def _row_argument(self, term: ArrayTerm, calls: list[HostCall]) -> tuple[OperandPlace, int]:
+        """Where an argument of a function of rows lies, its elements neighbours; and its step."""
+        width = term.dtype.itemsize
+        if isinstance(term, LoadTerm) and term.rows is None and term.steps[1] == width:
+            if isinstance(term.operand, HeldArray):
+                return OperandPlace("array", held=term.operand), term.steps[0]
+            return self.places[term.operand], term.steps[0]
+        inside = self._scratch_store(Destination(0, term.shape, (), term.dtype))
+        calls.append(self._nest_call([(inside, term)]))
+        return self.places[inside.operand], inside.steps[0]
 
     def lower_rows(self, far: frozenset[str]) -> RowsCall | None:
         with np.errstate(all="ignore"), recorded_decisions() as decisions:

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -129,6 +129,15 @@ class ScanTerm(ArrayTerm):
     update: ArrayTerm
 
 
+@dataclass(frozen=True, eq=False)
+class RowFunctionTerm(ArrayTerm):
+    """A function of arrays [P, F] that computes row by row, with what else it was given."""
+
+    meaning: Callable[..., Any]
+    arguments: tuple[ArrayTerm, ...]
+    options: tuple[Any, ...]
+
+
 MOST_DECISIONS = 4  # a meaning that asks more often may be in a loop that has no other end
 _DECISIONS: ContextVar[list[ArrayTerm] | None] = ContextVar("decisions", default=None)
 
@@ -148,6 +157,18 @@ def parts_of(term: ArrayTerm) -> list[ArrayTerm]:
     """The terms of which an expression is a function."""
     one = getattr(term, "argument", None)
     return [*getattr(term, "arguments", ()), *([] if one is None else [one])]
+
+
+def with_parts(term: ArrayTerm, function: Callable[[ArrayTerm], ArrayTerm]) -> ArrayTerm:
+    """The term with what a function makes of its `parts_of`; itself where these stay the same."""
+    changed: dict[str, Any] = {}
+    if arguments := getattr(term, "arguments", ()):
+        changed["arguments"] = tuple(map(function, arguments))
+    if (one := getattr(term, "argument", None)) is not None:
+        changed["argument"] = function(one)
+    if all(getattr(term, name) == value for name, value in changed.items()):
+        return term
+    return replace(term, **changed)
 
 
 class TracedArray(NDArrayOperatorsMixin):
@@ -264,6 +285,16 @@ class TracedArray(NDArrayOperatorsMixin):
         update = cast(term_of(step(TracedArray(state), *arrays)), self.dtype)
         begin = first.reshape(first.size, 1).term
         return TracedArray(ScanTerm(self.shape, self.dtype, begin, state, update))
+
+    def row_function(self, function: Callable[..., Any], arguments: Sequence[Any]) -> TracedArray:
+        """A call of a function that computes row by row; see `numerics.of_rows`."""
+        terms = [each.term for each in arguments if isinstance(each, TracedArray)]
+        options = tuple(arguments[len(terms) :])
+        if any(len(t.shape) != 2 or t.shape[0] != len(self) for t in terms):
+            raise NotTraceable("a function of rows of other than matrices")
+        row = function(*(np.zeros((1, t.shape[1]), t.dtype) for t in terms), *options)
+        shape = (len(self), *row.shape[1:])
+        return TracedArray(RowFunctionTerm(shape, row.dtype, function, tuple(terms), options))
 
     def __matmul__(self, other: Any) -> TracedArray:
         left, right = self.term, term_of(other)

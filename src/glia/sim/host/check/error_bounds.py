@@ -23,6 +23,7 @@ from glia.sim.host.traced import (
     ProductTerm,
     ReduceTerm,
     ReshapeTerm,
+    RowFunctionTerm,
     TransposeTerm,
     UfuncTerm,
 )
@@ -74,6 +75,11 @@ class BoundEvaluator:
                 return _reduced(function, self.bound(argument), axes)
             case ProductTerm(left=left, right=right):
                 return _product(self.bound(left), self.bound(right))
+            case RowFunctionTerm(meaning=meaning, arguments=arguments, options=options):
+                given = [self.bound(each) for each in arguments]
+                value = meaning(*(each.value for each in given), *options)
+                is_exact = not any(each.error.any() for each in given)
+                return Bounded(value, np.full(value.shape, 0.0 if is_exact else np.inf))
             case UfuncTerm(function=function, arguments=arguments):
                 return _applied(function, [self.bound(each) for each in arguments], term)
         raise TypeError(type(term).__name__)

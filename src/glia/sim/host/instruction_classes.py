@@ -155,14 +155,14 @@ class _ClassLowering:
     ) -> tuple[list[HostCall], list[tuple[Destination, ArrayTerm]]]:
         """Calls of all functions of rows into scratch, and what is written with that loaded."""
         calls: list[HostCall] = []
-        known: dict[int, ArrayTerm] = {}
+        known: dict[ArrayTerm, ArrayTerm] = {}
 
         def loaded(term: ArrayTerm) -> ArrayTerm:
-            if id(term) not in known:
-                known[id(term)] = with_parts(term, loaded)
+            if term not in known:
+                known[term] = with_parts(term, loaded)
                 if isinstance(term, RowFunctionTerm):
-                    known[id(term)] = self._row_function(known[id(term)], calls)
-            return known[id(term)]
+                    known[term] = self._row_function(known[term], calls)
+            return known[term]
 
         return calls, [(store, loaded(node)) for store, node in writes]
 

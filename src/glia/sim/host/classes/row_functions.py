@@ -7,6 +7,7 @@ bit for bit the same, but for which of two equal zeros comes first.
 from __future__ import annotations
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -61,7 +62,7 @@ class _Row:
     count: Value
 
 
-class _RowWriter:
+class _RowWriter(ABC):
     """Writes a loop over rows; what happens in each is `_row`."""
 
     def __init__(self, code: RowFunctionCode, module: Any) -> None:
@@ -74,7 +75,6 @@ class _RowWriter:
         builder, (words, first, end, _) = self.builder, self.function.args
         starts = [ARGUMENT_WORDS * n for n in range(len(self.code.dtypes) + 1)]
         given = [[word_at(builder, words, at + n) for n in range(ARGUMENT_WORDS)] for at in starts]
-        self._begin()
 
         def row(number: Value) -> None:
             rows = [
@@ -86,11 +86,9 @@ class _RowWriter:
         counted_loop(builder, first, end, 1, row)
         builder.ret(WORD(0))
 
-    def _begin(self) -> None:
-        """What is done once, before all rows."""
-
+    @abstractmethod
     def _row(self, given: Sequence[_Row], result: _Row) -> None:
-        raise NotImplementedError
+        """Write what computes a row of the result."""
 
     def _address(self, row: _Row, number: Value, dtype: str) -> Value:
         at = self.builder.mul(number, WORD(item_bytes(dtype)))
@@ -118,7 +116,8 @@ class _RowWriter:
 class _GreatestWriter(_RowWriter):
     """Keeps the greatest so far in order; few elements of a row are above the least of them."""
 
-    def _begin(self) -> None:
+    def __init__(self, code: RowFunctionCode, module: Any) -> None:
+        super().__init__(code, module)
         (self.count,) = self.code.options
         kept = self.builder.alloca(ir.FloatType(), self.count)
         address = self.builder.ptrtoint(kept, WORD)
@@ -130,7 +129,7 @@ class _GreatestWriter(_RowWriter):
         for number in range(self.count):
             self._store(self.kept, WORD(number), "float32", self.one.f32(-np.inf))
 
-        def look(lanes: Lanes, i: Value) -> None:
+        def insert_greater(lanes: Lanes, i: Value) -> None:
             if lanes.count == 1:
                 self._insert(self._load(data, i, "float32"))
                 return
@@ -142,7 +141,7 @@ class _GreatestWriter(_RowWriter):
                     lambda n: self._insert(self._load(data, n, "float32")),
                 )  # fmt: skip
 
-        self._by_vectors(data.count, look)
+        self._by_vectors(data.count, insert_greater)
         for number in range(self.count):
             value = self._load(self.kept, WORD(number), "float32")
             self._store(result, WORD(number), "float32", value)
@@ -170,7 +169,8 @@ class _GreatestWriter(_RowWriter):
 class _OccurrencesWriter(_RowWriter):
     """Looks for each value from where an equal one before it was found."""
 
-    def _begin(self) -> None:
+    def __init__(self, code: RowFunctionCode, module: Any) -> None:
+        super().__init__(code, module)
         self.start, self.found = (self.builder.alloca(WORD) for _ in range(2))
 
     def _row(self, given: Sequence[_Row], result: _Row) -> None:
@@ -178,7 +178,7 @@ class _OccurrencesWriter(_RowWriter):
         (order,) = self.code.options
         builder, step = self.builder, WORD(order.step)
 
-        def look(turn: Value) -> None:
+        def search(turn: Value) -> None:
             number = builder.add(WORD(order.start), builder.mul(turn, step))
             value = self._load(values, number, "float32")
             builder.store(WORD(0), self.start)
@@ -196,7 +196,7 @@ class _OccurrencesWriter(_RowWriter):
             self._find(data, value)
             self._store(result, number, "int64", builder.load(self.found, typ=WORD))
 
-        counted_loop(builder, WORD(0), WORD(len(order)), 1, look)
+        counted_loop(builder, WORD(0), WORD(len(order)), 1, search)
 
     def _find(self, data: _Row, value: Value) -> None:
         """Set `found` to the first element from `start` on that is equal, or to -1."""

@@ -202,7 +202,7 @@ def test_arrays_of_every_dtype_are_kept() -> None:
     table = replace(host.table, numbers=arrays)
     assert host.plan.builder is not None
     bases = {name: tile.name for name, tile in host.plan.builder.bases.items()}
-    data = table_file(TableFile(table, bases, [], []), program)
+    data = table_file(TableFile(table, bases, {}, [], []), program)
     assert data is not None
     found = read_table_file(data, program, host.executor.memories)
     assert found is not None

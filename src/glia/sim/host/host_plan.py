@@ -7,7 +7,7 @@ the next process takes it from there.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -24,6 +24,7 @@ from glia.sim.host.rewriting.direct_writes import with_direct_writes
 from glia.sim.host.rewriting.element_moves import MoveTracer
 from glia.sim.host.rewriting.exposed_tiles import exposed_tiles
 from glia.sim.host.rewriting.forwarding import without_copies
+from glia.sim.host.rewriting.iterations_at_once import has_short_loops, with_iterations_at_once
 from glia.sim.host.rewriting.product_groups import with_joined_products
 from glia.sim.host.rewriting.unread_results import ALL_READ, UnreadResults
 from glia.sim.host.table import Table, TableBuilder
@@ -44,7 +45,7 @@ class HostPlan:
     """A table with the tiles that it writes, by name, and what was left out, by mnemonic and why.
 
     `builder` has made the table; None for one that was kept, which has the instructions that Python
-    executes then.
+    executes then. `copies` are tiles that stand for others in some iterations of a loop.
     """
 
     table: Table
@@ -52,6 +53,7 @@ class HostPlan:
     left_out: Mapping[Why, int]
     unread: UnreadResults = ALL_READ
     builder: TableBuilder | None = None
+    copies: Mapping[str, str] = field(default_factory=dict)
 
 
 class HostPlanner:
@@ -83,9 +85,13 @@ class HostPlanner:
         program, arch = self._program, get_target(self._program.target).arch
         rewritten, bases, unread = program, None, ALL_READ
         left_out: dict[Why, int] = {}
+        copies: Mapping[str, str] = {}
         if self._rewrites:
             tracer = MoveTracer(arch, executor.memories)
             exposed = exposed_tiles(program, tracer)
+            if has_short_loops(program.body):
+                widened = with_iterations_at_once(program, tracer, exposed)
+                program, copies = widened.program, widened.copies
             forwarded = without_copies(program, tracer, exposed)
             direct = with_direct_writes(forwarded.program, tracer, exposed)
             bases = tracer.bases
@@ -96,7 +102,7 @@ class HostPlanner:
             left_out |= {(name, IS_JOINED): n for name, n in joined.items()}
         builder = TableBuilder(executor, rewritten, arch, bases=bases, unread=unread)
         written = {p.tile.name for i in walk(rewritten.body) for p in i.written_patterns()}
-        return HostPlan(builder.build(), frozenset(written), left_out, unread, builder)
+        return HostPlan(builder.build(), frozenset(written), left_out, unread, builder, copies)
 
     @cached_property
     def _name(self) -> str:
@@ -121,7 +127,7 @@ class HostPlanner:
         assert plan.builder is not None
         bases = {name: tile.name for name, tile in plan.builder.bases.items()}
         left_out = [(*why, count) for why, count in plan.left_out.items()]
-        kept = TableFile(plan.table, bases, sorted(plan.written), left_out)
+        kept = TableFile(plan.table, bases, plan.copies, sorted(plan.written), left_out)
         return table_file(kept, self._program)
 
 

@@ -78,6 +78,9 @@ def may_touch(one: Pattern, other: Pattern, program: Program) -> bool:
         distance = between.constant
         if low + distance >= other_high or other_low >= high + distance:
             return False
+        is_one_tile = one.tile.name == other.tile.name
+        if is_one_tile and one.dtype is other.dtype and _interleave(one, other):
+            return False
     elif one.tile.name != other.tile.name and not tiles_meet(one.tile, other.tile, program):
         return False
     if one.memory is Memory.HBM:
@@ -89,6 +92,25 @@ def may_touch(one: Pattern, other: Pattern, program: Program) -> bool:
     other_first, other_last = reach(other.dims[:1])
     distance = between.constant
     return first + distance <= other_last and other_first <= last + distance
+
+
+def _interleave(one: Pattern, other: Pattern) -> bool:
+    """Whether two patterns of a tile, at a constant distance, alternate without a common element.
+
+    Rows of both are as far apart, and neither's rows reach where the other's are.
+    """
+    free = [each.dims if each.memory is Memory.HBM else each.dims[1:] for each in (one, other)]
+    dims = [[(abs(step), count) for step, count in some if step and count > 1] for some in free]
+    starts = [
+        each.offset.constant + sum(step * (count - 1) for step, count in some if step < 0)
+        for each, some in zip((one, other), free, strict=True)
+    ]
+    for row in {step for step, _ in dims[0]} & {step for step, _ in dims[1]}:
+        widths = [1 + sum(s * (n - 1) for s, n in some if s % row) for some in dims]
+        apart = (starts[1] - starts[0]) % row
+        if widths[0] <= apart and apart + widths[1] <= row:
+            return True
+    return False
 
 
 def tiles_meet(one: Tile, other: Tile, program: Program) -> bool:

@@ -11,7 +11,7 @@ import zlib
 from base64 import b64decode, b64encode
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -36,10 +36,11 @@ TUPLES = (
 
 @dataclass(frozen=True)
 class TableFile:
-    """A table; tiles that are others as bytes, with these; and facts about its program."""
+    """A table; tiles that are others as bytes, or copies, with these; facts about its program."""
 
     table: Table
     bases: Mapping[str, str]
+    copies: Mapping[str, str]
     written: Sequence[str]
     left_out: Sequence[tuple[str, str, int]]
 
@@ -67,6 +68,7 @@ def table_file(file: TableFile, program: Program) -> bytes | None:
         "codes": list(table.codes.items()),
         "numbers": [_number(each) for each in table.numbers],
         "tiles": [(tile.name, file.bases.get(tile.name, "")) for tile in table.tiles],
+        "copies": dict(file.copies),
         "written": list(file.written),
         "left_out": list(file.left_out),
         "named": sorted(named.items()),
@@ -83,9 +85,11 @@ def read_table_file(data: bytes, program: Program, memories: Memories) -> TableF
     try:
         unpacker = zlib.decompressobj()
         found = json.loads(unpacker.decompress(data, MOST_BYTES))
-        tiles, bases = [], {}
+        tiles, bases, known_tiles = [], {}, dict(program.tiles)
+        for name, original in found["copies"].items():
+            known_tiles[name] = replace(program.tiles[original], name=name)
         for name, base in found["tiles"]:
-            tile = memories.as_bytes(program.tiles[base]) if base else program.tiles[name]
+            tile = memories.as_bytes(known_tiles[base]) if base else known_tiles[name]
             if tile.name != name:
                 return None
             tiles.append(tile)
@@ -112,7 +116,7 @@ def read_table_file(data: bytes, program: Program, memories: Memories) -> TableF
             native=Counter(found["native"]),
         )
         left_out = [(str(name), str(why), int(count)) for name, why, count in found["left_out"]]
-        return TableFile(table, bases, found["written"], left_out)
+        return TableFile(table, bases, found["copies"], found["written"], left_out)
     except (ValueError, TypeError, LookupError, zlib.error):
         return None
 

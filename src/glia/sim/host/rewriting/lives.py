@@ -44,6 +44,10 @@ class OperandAccess:
     def is_written(self) -> bool:
         return self.instr.access(self.operand) != "reads"
 
+    def is_inside(self, statement: tuple[int, ...]) -> bool:
+        """Whether it is inside of the statement with this path."""
+        return self.path[: len(statement)] == statement
+
 
 @dataclass
 class ProgramAccesses:
@@ -115,9 +119,12 @@ class ProgramAccesses:
 class TileLives:
     """A tile on chip with the lives of what it holds."""
 
-    def __init__(self, found: ProgramAccesses, program: Program, name: str) -> None:
+    def __init__(
+        self, found: ProgramAccesses, program: Program, name: str, within: tuple[int, ...] = ()
+    ) -> None:
+        """With `within`, the path of a statement, as if there were no accesses outside of it."""
         self._found, self._tracer = found, found.tracer
-        self.accesses = found.on_chip[name]
+        self.accesses = [each for each in found.on_chip[name] if each.is_inside(within)]
         self._looks = MORE_LOOKS + LOOKS * len(self.accesses)
         self.depth = _common_depth([each.path for each in self.accesses])
         self._pitch = max(1, self._tracer.memories.region(program.tiles[name]).pitch)

@@ -1,0 +1,202 @@
+"""Iterations of loops side by side, for threads to run at once.
+
+A loop whose iterations touch nothing of each other, once each has tiles of its own for what it
+makes and uses itself, becomes one of fewer iterations, each with the instructions of several. What
+divides instructions into waves and strips sees these then. Values are the same, and so is what
+each is computed from.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from glia.base.affine import Affine
+from glia.isa.kit import Instr
+from glia.isa.operand import Memory, Pattern, Tile
+from glia.machine.instruction_rewriting import substitute_instruction
+from glia.machine.ir import Block, Loop, Program, Statement, blocks, with_blocks
+from glia.sim.host.overlap import may_touch, tiles_meet
+from glia.sim.host.rewriting.element_moves import MoveTracer, takes_arrays
+from glia.sim.host.rewriting.lives import ProgramAccesses, TileLives
+from glia.sim.host.threads.waves import MOST_UNITS
+
+MOST_BYTES = 1 << 22  # of tiles that iterations have of their own, together
+APART = 1 << 40  # from here on lie tiles that a device does not have
+
+
+@dataclass(frozen=True)
+class Widened:
+    """A program of the same values, and its tiles that are copies: of which tile of the given."""
+
+    program: Program
+    copies: Mapping[str, str] = field(default_factory=dict)
+
+
+def with_iterations_at_once(
+    program: Program, tracer: MoveTracer, exposed: Sequence[Tile]
+) -> Widened:
+    """The program with some iterations of innermost loops side by side.
+
+    `exposed` are its `exposed_tiles`. Copies of tiles lie where no device has memory.
+    """
+    return _Widening(program, tracer, exposed).widened()
+
+
+def has_short_loops(body: Block) -> bool:
+    """Whether a block has a loop of which iterations may stand side by side."""
+    return any(
+        _may_widen(each)
+        if isinstance(each, Loop) and _is_innermost(each)
+        else any(map(has_short_loops, blocks(each)))
+        for each in body
+    )
+
+
+def _is_innermost(loop: Loop) -> bool:
+    return all(isinstance(each, Instr) for each in loop.body)
+
+
+def _may_widen(loop: Loop) -> bool:
+    """Whether a loop is so short that a wave has several iterations."""
+    return (
+        loop.trips > 1
+        and 2 * len(loop.body) <= MOST_UNITS
+        and all(isinstance(each, Instr) and _may_move(each) for each in loop.body)
+    )
+
+
+def _may_move(instr: Instr) -> bool:
+    touches_states = any(True for _ in instr.states_touched())
+    return takes_arrays(instr) and not touches_states and instr.sets_register is None
+
+
+class _Widening:
+    def __init__(self, program: Program, tracer: MoveTracer, exposed: Sequence[Tile]) -> None:
+        self._program, self._tracer, self._exposed = program, tracer, exposed
+        self._found = ProgramAccesses.of(program, tracer)
+        self._tiles: dict[str, Tile] = {}  # that iterations have of their own
+        self._addresses: dict[str, int] = {}
+        self._copied: dict[str, str] = {}
+        self._end = APART
+
+    def widened(self) -> Widened:
+        body = self._block(self._program.body, ())
+        program = replace(
+            self._program,
+            body=body,
+            tiles={**self._program.tiles, **self._tiles},
+            addresses={**self._program.addresses, **self._addresses},
+        )
+        return Widened(program, self._copied)
+
+    def _block(self, body: Block, path: tuple[int, ...]) -> Block:
+        """A block, which the path leads to, with its loops widened."""
+        found: list[Statement] = []
+        for place, statement in enumerate(body):
+            here = (*path, place)
+            if isinstance(statement, Loop) and _may_widen(statement):
+                found += self._widened(statement, here)
+            elif isinstance(statement, Loop):
+                found.append(replace(statement, body=self._block(statement.body, here)))
+            else:
+                paths = ((*here, number) for number in itertools.count())
+                found.append(with_blocks(statement, lambda b, p=paths: self._block(b, next(p))))  # type: ignore[misc]
+        return tuple(found)
+
+    def _widened(self, loop: Loop, path: tuple[int, ...]) -> list[Statement]:
+        """What takes a loop's place; the loop where iterations depend on each other."""
+        own = self._own_tiles(loop, path)
+        if not self._are_apart(loop, own):
+            return [loop]
+        size = sum(tile.partitions * tile.bytes_per_partition for tile in own)
+        side_by_side = MOST_UNITS // len(loop.body)
+        if size:
+            side_by_side = min(side_by_side, MOST_BYTES // size)
+        side_by_side = min(side_by_side, loop.trips)
+        if side_by_side <= 1:
+            return [loop]
+        names = [self._copies(own, number) for number in range(side_by_side)]
+        whole = loop.trips // side_by_side
+        if whole == 1:
+            found: list[Statement] = [*self._iterations(loop, Affine.of(0), names)]
+        else:
+            first = Affine.of(loop.variable) * side_by_side
+            body = self._iterations(loop, first, names)
+            found = [replace(loop, trips=whole, body=body)]
+        done = whole * side_by_side
+        found += self._iterations(loop, Affine.of(done), names[: loop.trips - done])
+        return found
+
+    def _iterations(
+        self, loop: Loop, start: Affine, tiles: Sequence[Mapping[str, Tile]]
+    ) -> tuple[Instr, ...]:
+        """The instructions of iterations from one on, each with these tiles."""
+        return tuple(
+            substitute_instruction(instr, names, {loop.variable: start + number})
+            for number, names in enumerate(tiles)
+            for instr in loop.body
+            if isinstance(instr, Instr)
+        )
+
+    def _own_tiles(self, loop: Loop, path: tuple[int, ...]) -> list[Tile]:
+        """The tiles on chip of which iterations see what they wrote themselves, and nobody else."""
+        patterns = (p for each in loop.body if isinstance(each, Instr) for p in each.patterns())
+        tiles = {p.tile.name: p.tile for p in patterns if p.memory is not Memory.HBM}
+        return [tile for tile in tiles.values() if self._is_own(tile, path)]
+
+    def _is_own(self, tile: Tile, path: tuple[int, ...]) -> bool:
+        if self._is_exposed(tile):
+            return False
+        lives = TileLives(self._found, self._program, tile.name).by_life()
+        inside = TileLives(self._found, self._program, tile.name, path).by_life()
+        if lives is None or inside is None:
+            return False
+        return all(len({each.is_inside(path) for each in life}) == 1 for life in lives)
+
+    def _is_exposed(self, tile: Tile) -> bool:
+        return any(
+            other.memory is tile.memory and tiles_meet(tile, other, self._program)
+            for other in self._exposed
+        )
+
+    def _are_apart(self, loop: Loop, own: Sequence[Tile]) -> bool:
+        """Whether an iteration touches nothing that the one after it writes, nor the reverse."""
+        names = {tile.name for tile in own}
+        accesses = [
+            (pattern, instr.access(name) != "reads")
+            for instr in loop.body
+            if isinstance(instr, Instr)
+            for name, _, pattern in instr.operands()
+            if pattern.tile.name not in names
+        ]
+        later = [(_an_iteration_later(p, loop.variable), is_written) for p, is_written in accesses]
+        return not any(
+            (is_written or is_written_later)
+            and one.memory is other.memory
+            and may_touch(one, other, self._program)
+            for one, is_written in accesses
+            for other, is_written_later in later
+        )
+
+    def _copies(self, own: Sequence[Tile], number: int) -> dict[str, Tile]:
+        """The tiles of one of the iterations side by side, by the name of what they stand for."""
+        found: dict[str, Tile] = {}
+        for tile in own if number else ():
+            name = f"{tile.name} of {number}"
+            while name in self._program.tiles:
+                name += "'"
+            found[tile.name] = self._tiles[name] = replace(tile, name=name)
+            self._copied[name], self._addresses[name] = tile.name, self._end
+            self._end += tile.bytes_per_partition
+        return found
+
+
+def _an_iteration_later(pattern: Pattern, variable: str) -> Pattern:
+    later = {variable: Affine.of(variable) + 1}
+    return replace(
+        pattern,
+        offset=pattern.offset.substitute(later),
+        partition=pattern.partition.substitute(later),
+    )

@@ -19,7 +19,7 @@ from glia.machine.instruction_rewriting import substitute_instruction
 from glia.machine.ir import Block, Loop, Program, Statement, blocks, with_blocks
 from glia.sim.host.overlap import may_touch, tiles_meet
 from glia.sim.host.rewriting.element_moves import MoveTracer, takes_arrays
-from glia.sim.host.rewriting.lives import ProgramAccesses, TileLives
+from glia.sim.host.rewriting.lives import OperandAccess, ProgramAccesses, TileLives
 from glia.sim.host.threads.waves import MOST_UNITS
 
 MOST_BYTES = 1 << 22  # of tiles that iterations have of their own, together
@@ -79,6 +79,7 @@ class _Widening:
         self._tiles: dict[str, Tile] = {}  # that iterations have of their own
         self._addresses: dict[str, int] = {}
         self._copied: dict[str, str] = {}
+        self._known_spans: dict[str, dict[OperandAccess, tuple[int, int]] | None] = {}
         self._end = APART
 
     def widened(self) -> Widened:
@@ -141,19 +142,35 @@ class _Widening:
         )
 
     def _own_tiles(self, loop: Loop, path: tuple[int, ...]) -> list[Tile]:
-        """The tiles on chip of which iterations see what they wrote themselves, and nobody else."""
+        """The tiles on chip of which each iteration sees what it wrote, and no other reads that."""
         patterns = (p for each in loop.body if isinstance(each, Instr) for p in each.patterns())
         tiles = {p.tile.name: p.tile for p in patterns if p.memory is not Memory.HBM}
         return [tile for tile in tiles.values() if self._is_own(tile, path)]
 
     def _is_own(self, tile: Tile, path: tuple[int, ...]) -> bool:
+        spans = self._spans(tile)
+        if spans is None:
+            return False
+        inside = TileLives(self._found, self._program, tile.name, path)
+        begin, end = self._found.numbers_inside(path)
+        is_whole = all(
+            begin <= first and last < end for first, last in map(spans.__getitem__, inside.accesses)
+        )
+        return is_whole and inside.by_life() is not None
+
+    def _spans(self, tile: Tile) -> dict[OperandAccess, tuple[int, int]] | None:
+        """The first and the last instruction of each access's life; None for one without lives."""
+        if tile.name not in self._known_spans:
+            self._known_spans[tile.name] = self._spans_of(tile)
+        return self._known_spans[tile.name]
+
+    def _spans_of(self, tile: Tile) -> dict[OperandAccess, tuple[int, int]] | None:
         if self._is_exposed(tile):
-            return False
+            return None
         lives = TileLives(self._found, self._program, tile.name).by_life()
-        inside = TileLives(self._found, self._program, tile.name, path).by_life()
-        if lives is None or inside is None:
-            return False
-        return all(len({each.is_inside(path) for each in life}) == 1 for life in lives)
+        if lives is None:
+            return None
+        return {access: (life[0].number, life[-1].number) for life in lives for access in life}
 
     def _is_exposed(self, tile: Tile) -> bool:
         return any(

@@ -7,6 +7,7 @@ tiles of which one may have no lives.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -43,10 +44,6 @@ class OperandAccess:
     @property
     def is_written(self) -> bool:
         return self.instr.access(self.operand) != "reads"
-
-    def is_inside(self, statement: tuple[int, ...]) -> bool:
-        """Whether it is inside of the statement with this path."""
-        return self.path[: len(statement)] == statement
 
 
 @dataclass
@@ -94,6 +91,19 @@ class ProgramAccesses:
         """The first instruction of the statement inside of `depth` blocks, and the one after it."""
         return self._ends[access.path[: depth + 1]]
 
+    def numbers_inside(self, path: tuple[int, ...]) -> tuple[int, int]:
+        """The first instruction inside of the statement with this path, and the one after it."""
+        return self._ends[path]
+
+    def accesses_inside(self, name: str, path: tuple[int, ...]) -> list[OperandAccess]:
+        """What a statement accesses of a tile on chip, in program order."""
+        accesses = self.on_chip[name]
+        first, last = (
+            bisect_left(accesses, number, key=lambda each: each.number)
+            for number in self.numbers_inside(path)
+        )
+        return accesses[first:last]
+
     def _instruction(
         self, instr: Instr, path: tuple[int, ...], loops: tuple[str | None, ...]
     ) -> None:
@@ -124,7 +134,7 @@ class TileLives:
     ) -> None:
         """With `within`, the path of a statement, as if there were no accesses outside of it."""
         self._found, self._tracer = found, found.tracer
-        self.accesses = [each for each in found.on_chip[name] if each.is_inside(within)]
+        self.accesses = found.accesses_inside(name, within) if within else found.on_chip[name]
         self._looks = MORE_LOOKS + LOOKS * len(self.accesses)
         self.depth = _common_depth([each.path for each in self.accesses])
         self._pitch = max(1, self._tracer.memories.region(program.tiles[name]).pitch)

@@ -213,6 +213,7 @@ ROWS: dict[str, Row] = {
     "BERT-base 1x128": Row(partial(_network, "bert"), BERT, is_short=True),
     "BERT-base 1x128 bf16": Row(partial(_network, "bert"), BERT, options=BF16),
     "BERT-base 8x128": Row(partial(_network, "bert", batch=8), BERT),
+    "BERT-base 8x128 bf16": Row(partial(_network, "bert", batch=8), BERT, options=BF16),
     "ResNet-50 1": Row(partial(_network, "resnet50"), RESNET, is_short=True),
     "ResNet-50 8": Row(partial(_network, "resnet50", batch=8), RESNET),
     "ViT-base 1": Row(partial(_vit, 1), _torch_vit),

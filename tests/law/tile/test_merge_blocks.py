@@ -32,6 +32,12 @@ def _of_images(x: Any, gain: Any) -> Any:
     return jax.nn.silu(_group_norm(x, gain, 16))
 
 
+def _many_members(x: Any, gain: Any) -> Any:
+    """Groups of 96 channels, whose sums are read for copies instead of made again."""
+    both = jnp.concatenate([x, jnp.sin(x)], 1)
+    return _group_norm(both, jnp.concatenate([gain, gain]), 2)
+
+
 def _after_a_convolution(x: Any, gain: Any) -> Any:
     w = jnp.cos(jnp.arange(96.0 * 96)).reshape(96, 96, 1, 1) / 96
     y = lax.conv_general_dilated(x, w, (1, 1), "VALID") + x
@@ -72,6 +78,7 @@ def _numbered(x: Any, gain: Any) -> Any:
 # By name: a function, and whether it has axes to merge
 PROGRAMS: dict[str, tuple[Callable[..., Any], bool]] = {
     "a group norm of images": (_of_images, True),
+    "groups of many": (_many_members, True),
     "after a convolution": (_after_a_convolution, True),
     "relative to maxima": (_maxima, True),
     "heads of groups": (_scaled_heads, True),

@@ -198,10 +198,13 @@ class _Merger:
 
 
 class _Copier:
-    """Writes copies after the nests that make what they are of."""
+    """Writes copies after the nests that make what they are of.
+
+    `unread` are what neither a statement nor a copy reads.
+    """
 
     def __init__(self, copies: Mapping[tuple[str, int, int], Buffer], read: set[str]) -> None:
-        """`read` are the buffers that some statement reads; what is not read is not written."""
+        """`read` are the buffers that some statement reads."""
         self._copies: dict[str, list[tuple[int, int, Buffer]]] = {}
         for (name, dimension, length), copy in copies.items():
             self._copies.setdefault(name, []).append((dimension, length, copy))
@@ -213,6 +216,8 @@ class _Copier:
             return (statement,)
         name = statement.target.buffer
         copies = tuple(_copy(statement, *each) for each in self._copies.get(name, ()))
+        if any(load.buffer == name for each in copies for load in each.loads):
+            self.unread.discard(name)
         return copies if name in self.unread else (statement, *copies)
 
 

@@ -87,6 +87,7 @@ class MoveTracer:
     def __init__(self, arch: Arch, memories: Memories) -> None:
         self._arch, self.memories = arch, memories
         self._traced: dict[tuple[Any, ...], tuple[ElementMoves, str, str] | None] = {}
+        self._expressions: dict[tuple[Any, ...], bool] = {}
         self._as_bytes: dict[str, Tile] = {}
         self.bases: dict[str, Tile] = {}
 
@@ -109,6 +110,19 @@ class MoveTracer:
             return None
         elements, written, read = found
         return Move(elements, getattr(instr, written), getattr(instr, read))
+
+    def is_expression(self, instr: Instr) -> bool:
+        """Whether its meaning is one expression, whatever its operands hold."""
+        operands = Operands.of(instr, self.memories)
+        key = class_key(instr, operands)
+        if key not in self._expressions:
+            try:
+                with recorded_decisions() as decisions:
+                    traced_writes(instr, self._arch, operands)
+                self._expressions[key] = not decisions
+            except NotTraceable:
+                self._expressions[key] = False
+        return self._expressions[key]
 
     def base_of(self, tile: Tile) -> Tile:
         """The tile whose bytes a pattern's tile stands for."""

@@ -69,7 +69,9 @@ def _may_widen(loop: Loop) -> bool:
 
 def _may_move(instr: Instr) -> bool:
     touches_states = any(True for _ in instr.states_touched())
-    return takes_arrays(instr) and not touches_states and instr.sets_register is None
+    has_open_sums = any(getattr(instr, name) is None for name in instr.sums.values())
+    is_plain = takes_arrays(instr) and instr.sets_register is None
+    return is_plain and not touches_states and not has_open_sums
 
 
 class _Widening:
@@ -108,6 +110,8 @@ class _Widening:
 
     def _widened(self, loop: Loop, path: tuple[int, ...]) -> list[Statement]:
         """What takes a loop's place; the loop where iterations depend on each other."""
+        if not all(isinstance(each, Instr) and self._is_regular(each) for each in loop.body):
+            return [loop]
         own = self._own_tiles(loop, path)
         if not self._are_apart(loop, own):
             return [loop]
@@ -139,6 +143,15 @@ class _Widening:
             for number, names in enumerate(tiles)
             for instr in loop.body
             if isinstance(instr, Instr)
+        )
+
+    def _is_regular(self, instr: Instr) -> bool:
+        """Whether an instruction stays within its tiles and runs as machine code for all data."""
+        found = self._found
+        return self._tracer.is_expression(instr) and all(
+            self._tracer.is_inside(pattern, found.trips)
+            and not found.of_several_trips.intersection(pattern.variables)
+            for pattern in instr.patterns()
         )
 
     def _own_tiles(self, loop: Loop, path: tuple[int, ...]) -> list[Tile]:

@@ -79,7 +79,7 @@ def test_the_law_finds_tiles_that_iterations_share(
 
         def planted(self: iterations_at_once._Widening, tile: Tile, path: tuple[int, ...]) -> bool:
             within = () if fault == "inside" else path
-            lives = TileLives(self._found, self._program, tile.name, within).by_life()
+            lives = TileLives(self._found, self._program, tile.name, within).by_life
             return lives is not None and not self._is_exposed(tile)
 
         monkeypatch.setattr(widening, "_is_own", planted)

@@ -17,6 +17,7 @@ import numpy as np
 
 import glia
 from glia.arch import get_target
+from glia.base.garbage_collection import collector_paused
 from glia.machine.ir import Program, walk
 from glia.machine.program_cache import ProgramDigest
 from glia.sim.host.library import host_library
@@ -25,6 +26,7 @@ from glia.sim.host.rewriting.element_moves import MoveTracer
 from glia.sim.host.rewriting.exposed_tiles import exposed_tiles
 from glia.sim.host.rewriting.forwarding import without_copies
 from glia.sim.host.rewriting.iterations_at_once import has_short_loops, with_iterations_at_once
+from glia.sim.host.rewriting.lives import ProgramAccesses
 from glia.sim.host.rewriting.product_groups import with_joined_products
 from glia.sim.host.rewriting.unread_results import ALL_READ, UnreadResults
 from glia.sim.host.table import Table, TableBuilder
@@ -80,6 +82,7 @@ class HostPlanner:
             host_library().kept.store(self._name, data, most=MOST_PLANS)
         return made
 
+    @collector_paused()
     def new_plan(self, executor: Executor) -> HostPlan:
         """A plan, whether one is stored or not."""
         program, arch = self._program, get_target(self._program.target).arch
@@ -88,9 +91,10 @@ class HostPlanner:
         copies: Mapping[str, str] = {}
         if self._rewrites:
             tracer = MoveTracer(arch, executor.memories)
-            exposed = exposed_tiles(program, tracer)
+            found = ProgramAccesses.of(program, tracer)
+            exposed = exposed_tiles(program, found)
             if has_short_loops(program.body):
-                widened = with_iterations_at_once(program, tracer, exposed)
+                widened = with_iterations_at_once(program, found, exposed)
                 program, copies = widened.program, widened.copies
             forwarded = without_copies(program, tracer, exposed)
             direct = with_direct_writes(forwarded.program, tracer, exposed)

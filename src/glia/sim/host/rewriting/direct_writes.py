@@ -65,7 +65,7 @@ class _Mover:
 
     def move_lives(self, change: dict[int, Instr | None]) -> None:
         """Add what becomes of instructions where lives move, None for copies that go."""
-        for life in self._lives.by_life() or ():
+        for life in self._lives.by_life or ():
             for access in life:
                 if self._moves_with(access, life, change):
                     break

@@ -14,25 +14,22 @@ from dataclasses import dataclass
 from glia.isa.operand import Memory, Tile
 from glia.machine.ir import Program
 from glia.sim.host.rewriting.byte_boxes import ByteBox
-from glia.sim.host.rewriting.element_moves import MoveTracer
-from glia.sim.host.rewriting.lives import OperandAccess, ProgramAccesses, TileLives
+from glia.sim.host.rewriting.lives import OperandAccess, ProgramAccesses
 
 MOST_LIVES = 512  # at once in a memory: where more are, all tiles of it are taken for exposed
 
 
-def exposed_tiles(program: Program, tracer: MoveTracer) -> list[Tile]:
+def exposed_tiles(program: Program, found: ProgramAccesses) -> list[Tile]:
     """The tiles without lives, and those of which another tile writes bytes during a life."""
-    found = ProgramAccesses.of(program, tracer)
     exposed: dict[str, Tile] = {}
     spans: defaultdict[Memory, list[_Span]] = defaultdict(list)
     for name, accesses in found.on_chip.items():
         tile, start = found.tile_of(accesses[0]), program.addresses.get(name)
-        lives = TileLives(found, program, name)
-        by_life = lives.by_life()
-        if by_life is None:
+        lives = found.lives_of(name, program)
+        if lives.by_life is None:
             exposed[name] = tile
         elif start is not None:  # else it has its bytes alone
-            spans[tile.memory] += [_span(life, lives.depth, found, start) for life in by_life]
+            spans[tile.memory] += [_span(life, lives.depth, found, start) for life in lives.by_life]
     writes = _writes(found, program)
     for memory, some in spans.items():
         for tile in _disturbed(some, writes[memory]):

@@ -18,7 +18,7 @@ from glia.isa.operand import Memory, Pattern, Tile
 from glia.machine.instruction_rewriting import substitute_instruction
 from glia.machine.ir import Block, Loop, Program, Statement, blocks, with_blocks
 from glia.sim.host.overlap import may_touch, tiles_meet
-from glia.sim.host.rewriting.element_moves import MoveTracer, takes_arrays
+from glia.sim.host.rewriting.element_moves import takes_arrays
 from glia.sim.host.rewriting.lives import OperandAccess, ProgramAccesses, TileLives
 from glia.sim.host.threads.waves import MOST_UNITS
 
@@ -35,13 +35,14 @@ class Widened:
 
 
 def with_iterations_at_once(
-    program: Program, tracer: MoveTracer, exposed: Sequence[Tile]
+    program: Program, found: ProgramAccesses, exposed: Sequence[Tile]
 ) -> Widened:
     """The program with some iterations of innermost loops side by side.
 
-    `exposed` are its `exposed_tiles`. Copies of tiles lie where no device has memory.
+    `found` is what it accesses, `exposed` are its `exposed_tiles`. Copies of tiles lie where no
+    device has memory.
     """
-    return _Widening(program, tracer, exposed).widened()
+    return _Widening(program, found, exposed).widened()
 
 
 def has_short_loops(body: Block) -> bool:
@@ -75,9 +76,8 @@ def _may_move(instr: Instr) -> bool:
 
 
 class _Widening:
-    def __init__(self, program: Program, tracer: MoveTracer, exposed: Sequence[Tile]) -> None:
-        self._program, self._tracer, self._exposed = program, tracer, exposed
-        self._found = ProgramAccesses.of(program, tracer)
+    def __init__(self, program: Program, found: ProgramAccesses, exposed: Sequence[Tile]) -> None:
+        self._program, self._found, self._exposed = program, found, exposed
         self._tiles: dict[str, Tile] = {}  # that iterations have of their own
         self._addresses: dict[str, int] = {}
         self._copied: dict[str, str] = {}
@@ -148,8 +148,8 @@ class _Widening:
     def _is_regular(self, instr: Instr) -> bool:
         """Whether an instruction stays within its tiles and runs as machine code for all data."""
         found = self._found
-        return self._tracer.is_expression(instr) and all(
-            self._tracer.is_inside(pattern, found.trips)
+        return self._found.tracer.is_expression(instr) and all(
+            self._found.tracer.is_inside(pattern, found.trips)
             and not found.of_several_trips.intersection(pattern.variables)
             for pattern in instr.patterns()
         )
@@ -169,7 +169,7 @@ class _Widening:
         is_whole = all(
             begin <= first and last < end for first, last in map(spans.__getitem__, inside.accesses)
         )
-        return is_whole and inside.by_life() is not None
+        return is_whole and inside.by_life is not None
 
     def _spans(self, tile: Tile) -> dict[OperandAccess, tuple[int, int]] | None:
         """The first and the last instruction of each access's life; None for one without lives."""
@@ -180,7 +180,7 @@ class _Widening:
     def _spans_of(self, tile: Tile) -> dict[OperandAccess, tuple[int, int]] | None:
         if self._is_exposed(tile):
             return None
-        lives = TileLives(self._found, self._program, tile.name).by_life()
+        lives = self._found.lives_of(tile.name, self._program).by_life
         if lives is None:
             return None
         return {access: (life[0].number, life[-1].number) for life in lives for access in life}

@@ -11,6 +11,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Pattern, Tile
@@ -36,14 +37,8 @@ class OperandAccess:
     instr: Instr
     operand: str
     pattern: Pattern
-
-    @property
-    def is_read(self) -> bool:
-        return self.instr.access(self.operand) != "writes"
-
-    @property
-    def is_written(self) -> bool:
-        return self.instr.access(self.operand) != "reads"
+    is_read: bool
+    is_written: bool
 
 
 @dataclass
@@ -61,6 +56,7 @@ class ProgramAccesses:
     trips: dict[str, int] = field(default_factory=dict)
     of_several_trips: set[str] = field(default_factory=set)  # variables of loops that differ
     _ends: dict[tuple[int, ...], tuple[int, int]] = field(default_factory=dict)  # of statements
+    _lives: dict[str, TileLives] = field(default_factory=dict)
 
     @staticmethod
     def of(program: Program, tracer: MoveTracer) -> ProgramAccesses:
@@ -82,6 +78,12 @@ class ProgramAccesses:
                 for number, inner in enumerate(blocks(statement)):
                     self._block(inner, (*here, number), (*loops, None, None))
             self._ends[here] = begin, len(self.instructions)
+
+    def lives_of(self, name: str, program: Program) -> TileLives:
+        """The lives of a tile on chip of the program, found once."""
+        if name not in self._lives:
+            self._lives[name] = TileLives(self, program, name)
+        return self._lives[name]
 
     def tile_of(self, access: OperandAccess) -> Tile:
         """The tile whose bytes an access is to."""
@@ -110,7 +112,10 @@ class ProgramAccesses:
         number = len(self.instructions)
         self.instructions.append(instr)
         for name, _, pattern in instr.operands():
-            access = OperandAccess(number, path, loops, instr, name, pattern)
+            kind = instr.access(name)
+            access = OperandAccess(
+                number, path, loops, instr, name, pattern, kind != "writes", kind != "reads"
+            )
             tile = self.tracer.base_of(pattern.tile)
             if tile.memory is Memory.HBM or meets_cores(instr):
                 self.in_hbm.append(access)
@@ -140,6 +145,7 @@ class TileLives:
         self._pitch = max(1, self._tracer.memories.region(program.tiles[name]).pitch)
         self._boxes: dict[tuple[OperandAccess, int], ByteBox] = {}  # by what is shared
 
+    @cached_property
     def by_life(self) -> list[list[OperandAccess]] | None:
         """The accesses by life, None where a read may see what an earlier run of the block left."""
         if not all(map(self._is_regular, self.accesses)):

@@ -147,6 +147,13 @@ def test_iterations_that_carry_a_sum_stay_one_after_the_other() -> None:
     np.testing.assert_array_equal(found, x[0] + np.cumsum(x, 0))
 
 
+def test_a_loop_of_nothing_stays() -> None:
+    program = a_loop(3)
+    program = replace(program, body=(*program.body, Loop("j", 5, ())))
+    x = np.ones((3, ROWS, COLUMNS), np.float32)
+    assert HostProgram(program).run({"x": x})["y"].shape == x.shape
+
+
 def test_a_tile_that_is_read_after_the_loop_stays_the_only_one() -> None:
     program = a_loop(6)
     y = program.tiles["y"]

@@ -63,7 +63,7 @@ def _may_widen(loop: Loop) -> bool:
     """Whether a loop is so short that a wave has several iterations."""
     return (
         loop.trips > 1
-        and 2 * len(loop.body) <= MOST_UNITS
+        and 0 < 2 * len(loop.body) <= MOST_UNITS
         and all(isinstance(each, Instr) and _may_move(each) for each in loop.body)
     )
 

@@ -23,6 +23,7 @@ from glia.sim.host.rewriting.lives import OperandAccess, ProgramAccesses, TileLi
 from glia.sim.host.threads.waves import MOST_UNITS
 
 MOST_BYTES = 1 << 22  # of tiles that iterations have of their own, together
+ENOUGH_CHAINS = 3  # in a body, of iterations that a back end merged, for some threads
 APART = 1 << 40  # from here on lie tiles that a device does not have
 
 
@@ -112,6 +113,8 @@ class _Widening:
         """What takes a loop's place; the loop where iterations depend on each other."""
         if not all(isinstance(each, Instr) and self._is_regular(each) for each in loop.body):
             return [loop]
+        if self._chains(loop) >= ENOUGH_CHAINS:
+            return [loop]
         own = self._own_tiles(loop, path)
         if not self._are_apart(loop, own):
             return [loop]
@@ -143,6 +146,33 @@ class _Widening:
             for number, names in enumerate(tiles)
             for instr in loop.body
             if isinstance(instr, Instr)
+        )
+
+    def _chains(self, loop: Loop) -> int:
+        """Into how many chains of instructions a body falls apart, by what they touch on chip."""
+        chains: list[list[tuple[Pattern, bool]]] = []
+        for each in loop.body:
+            assert isinstance(each, Instr)
+            accesses = [
+                (pattern, each.access(name) != "reads")
+                for name, _, pattern in each.operands()
+                if pattern.memory is not Memory.HBM
+            ]
+            met = [chain for chain in chains if self._conflict(accesses, chain)]
+            chains = [chain for chain in chains if chain not in met]
+            chains.append([*accesses, *itertools.chain(*met)])
+        return len(chains)
+
+    def _conflict(
+        self, some: Sequence[tuple[Pattern, bool]], others: Sequence[tuple[Pattern, bool]]
+    ) -> bool:
+        """Whether accesses, each of which may be a write, may meet where one of two writes."""
+        return any(
+            (is_written or other_is_written)
+            and one.memory is other.memory
+            and may_touch(one, other, self._program)
+            for one, is_written in some
+            for other, other_is_written in others
         )
 
     def _is_regular(self, instr: Instr) -> bool:
@@ -202,13 +232,7 @@ class _Widening:
             if pattern.tile.name not in names
         ]
         later = [(_an_iteration_later(p, loop.variable), is_written) for p, is_written in accesses]
-        return not any(
-            (is_written or is_written_later)
-            and one.memory is other.memory
-            and may_touch(one, other, self._program)
-            for one, is_written in accesses
-            for other, is_written_later in later
-        )
+        return not self._conflict(accesses, later)
 
     def _copies(self, own: Sequence[Tile], number: int) -> dict[str, Tile]:
         """The tiles of one of the iterations side by side, by the name of what they stand for."""

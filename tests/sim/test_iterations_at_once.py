@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 
@@ -17,7 +16,7 @@ from glia.isa.instructions.scalar import Activation
 from glia.isa.instructions.vector import TensorTensor
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Pattern, Tile, whole_tile
-from glia.machine.ir import Binding, Block, Loop, Program, Statement, blocks
+from glia.machine.ir import Binding, Loop, Program, Statement
 from glia.neff.package import Neff
 from glia.sim.host import table
 from glia.sim.host.host_plan import HostPlanner
@@ -28,7 +27,7 @@ from glia.sim.host.rewriting.lives import TileLives
 from glia.sim.host.table_file import TableFile, read_table_file, table_file
 from glia.sim.run import run
 from sim.test_direct_writes import Draw
-from sim.test_exposed_tiles import overlapping
+from sim.test_exposed_tiles import host_of_same_bits, overlapping
 
 ROWS, COLUMNS = 64, 32
 SIZE = ROWS * COLUMNS
@@ -44,13 +43,7 @@ def check_law(seeds: range, target: str) -> None:
     copied = 0
     for seed in seeds:
         program = overlapping(seed, target) if seed % 3 else Draw(seed, target).program()
-        shape = program.inputs[0].shape
-        inputs = {"x": np.random.default_rng(seed).integers(-2, 3, shape).astype(np.float32)}
-        host = HostProgram(program)
-        copied += bool(host.plan.copies)
-        assert host.run(inputs)["y"].tobytes() == run(program, inputs)["y"].tobytes(), (
-            f"seed {seed}"
-        )
+        copied += bool(host_of_same_bits(program, seed).plan.copies)
     assert copied > len(seeds) // 20
 
 
@@ -112,14 +105,6 @@ def a_loop(trips: int, *, carries: bool = False, target: str = "trn2") -> Progra
         addresses={"given": 0, "total": 4 * COLUMNS, "x": 0, "y": 4 * trips * SIZE},
         body=tuple(statements),
     )  # fmt: skip
-
-
-def loops_of(body: Block) -> Iterator[Loop]:
-    for statement in body:
-        if isinstance(statement, Loop):
-            yield statement
-        for block in blocks(statement):
-            yield from loops_of(block)
 
 
 @pytest.mark.parametrize("target", COMPILED_TARGETS)

@@ -203,8 +203,8 @@ class MoveTracer:
         )
         if elements is None:
             return None
-        first = {variable: 0 if step > 0 else trips - 1}
-        return Move(elements, _pattern_at(move.written, first), _pattern_at(move.read, first), True)
+        first: dict[str, Affine | str | int] = {variable: 0 if step > 0 else trips - 1}
+        return Move(elements, pattern_at(move.written, first), pattern_at(move.read, first), True)
 
     def _tile_of_bytes(self, tile: Tile) -> Tile:
         """A tile as plain bytes; in HBM it is that."""
@@ -216,7 +216,7 @@ class MoveTracer:
         return self._as_bytes[tile.name]
 
 
-def _pattern_at(pattern: Pattern, values: Mapping[str, int]) -> Pattern:
+def pattern_at(pattern: Pattern, values: Mapping[str, Affine | str | int]) -> Pattern:
     """A pattern where loops are at these values."""
     return replace(
         pattern,

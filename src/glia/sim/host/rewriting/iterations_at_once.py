@@ -18,7 +18,7 @@ from glia.isa.operand import Memory, Pattern, Tile
 from glia.machine.instruction_rewriting import substitute_instruction
 from glia.machine.ir import Block, Loop, Program, Statement, blocks, with_blocks
 from glia.sim.host.overlap import may_touch, tiles_meet
-from glia.sim.host.rewriting.element_moves import takes_arrays
+from glia.sim.host.rewriting.element_moves import pattern_at, takes_arrays
 from glia.sim.host.rewriting.lives import OperandAccess, ProgramAccesses, TileLives
 from glia.sim.host.threads.waves import MOST_UNITS
 
@@ -178,8 +178,8 @@ class _Widening:
     def _is_regular(self, instr: Instr) -> bool:
         """Whether an instruction stays within its tiles and runs as machine code for all data."""
         found = self._found
-        return self._found.tracer.is_expression(instr) and all(
-            self._found.tracer.is_inside(pattern, found.trips)
+        return found.tracer.is_expression(instr) and all(
+            found.tracer.is_inside(pattern, found.trips)
             and not found.of_several_trips.intersection(pattern.variables)
             for pattern in instr.patterns()
         )
@@ -231,7 +231,8 @@ class _Widening:
             for name, _, pattern in instr.operands()
             if pattern.tile.name not in names
         ]
-        later = [(_an_iteration_later(p, loop.variable), is_written) for p, is_written in accesses]
+        one_later = {loop.variable: Affine.of(loop.variable) + 1}
+        later = [(pattern_at(pattern, one_later), is_written) for pattern, is_written in accesses]
         return not self._conflict(accesses, later)
 
     def _copies(self, own: Sequence[Tile], number: int) -> dict[str, Tile]:
@@ -245,12 +246,3 @@ class _Widening:
             self._copied[name], self._addresses[name] = tile.name, self._end
             self._end += tile.bytes_per_partition
         return found
-
-
-def _an_iteration_later(pattern: Pattern, variable: str) -> Pattern:
-    later = {variable: Affine.of(variable) + 1}
-    return replace(
-        pattern,
-        offset=pattern.offset.substitute(later),
-        partition=pattern.partition.substitute(later),
-    )

@@ -272,9 +272,12 @@ class Instr:
         """(name, declaration, pattern) of every operand that is a pattern."""
         for name, declared in self.operand_declarations.items():
             value = getattr(self, name)
-            for pattern in value if declared.is_several else (value,):
-                if isinstance(pattern, Pattern):
-                    yield name, declared, pattern
+            if isinstance(value, Pattern):
+                yield name, declared, value
+            elif declared.is_several:
+                for pattern in value:
+                    if isinstance(pattern, Pattern):
+                        yield name, declared, pattern
 
     def immediates(self) -> Iterator[tuple[str, float | int]]:
         """(name, number) of every operand that is a number."""

@@ -107,6 +107,11 @@ class Pattern:
         return (*self.offset.variables, *self.partition.variables)
 
     @property
+    def has_constant_start(self) -> bool:
+        """Whether it begins at the same element always."""
+        return not self.offset.terms and not self.partition.terms
+
+    @property
     def bytes(self) -> int:
         return self.elements * self.dtype.bytes
 

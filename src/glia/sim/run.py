@@ -126,12 +126,13 @@ class Executor:
         }  # this core's, by `CrossCoreInstr.among`
         self.exchange: Exchange = single_core_exchange
         self.core, self.notifications = core, Notifications()
-        writers = writers or WriterTable([program])
-        written = InitializationTracker(self.memories, writers, core)
-        self._initialization = written if self.policy.check_initialized else None
+        self._initialization: InitializationTracker | None = None
+        if self.policy.check_initialized:
+            writers = writers or WriterTable([program])
+            self._initialization = InitializationTracker(self.memories, writers, core)
         self._uses = uses
-        follows = any(_accumulates_dynamically(i) for i in walk(program.body))
-        follows = follows or self.policy.check_initialized
+        follows = self.policy.check_initialized
+        follows = follows or any(_accumulates_dynamically(i) for i in walk(program.body))
         self._accumulation = AccumulationShadow(self.memories, program.tiles) if follows else None
         self._written_tiles = {
             pattern.tile.name for i in walk(program.body) for pattern in i.written_patterns()

@@ -60,6 +60,7 @@ class ByteReader:
     def __init__(self, data: bytes | memoryview, part: str) -> None:
         self._data = data
         self._part = part
+        self._length = len(data)
         self.position = 0
         self._first, self._count = 0, 0  # bytes of the window
         self._integers: list[int] = []
@@ -68,7 +69,7 @@ class ByteReader:
     @property
     def remaining(self) -> int:
         """Bytes not yet read."""
-        return len(self._data) - self.position
+        return self._length - self.position
 
     def fail(self, reason: str) -> NoReturn:
         """Raise DamagedNeff at the current position."""
@@ -76,10 +77,11 @@ class ByteReader:
 
     def byte(self) -> int:
         """One byte."""
-        if self.position >= len(self._data):
+        at = self.position
+        if at >= self._length:
             self.fail("it ends early")
-        self.position += 1
-        return self._data[self.position - 1]
+        self.position = at + 1
+        return self._data[at]
 
     def unsigned(self) -> int:
         """A non-negative integer."""
@@ -166,7 +168,7 @@ class ByteReader:
     def count(self) -> int:
         """The number of items that follow, at most the bytes left: an item has at least one."""
         count = self.unsigned()
-        if count > self.remaining:
+        if count > self._length - self.position:
             self.fail(f"{count} items expected, {self.remaining} bytes left")
         return count
 

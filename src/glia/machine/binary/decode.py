@@ -6,7 +6,7 @@ import math
 import types
 import typing
 from collections.abc import Callable, Mapping
-from functools import cache, partial
+from functools import cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy as np
 from glia.base.affine import Affine
 from glia.base.dtype import DEVICE_DTYPES, DType
 from glia.base.loc import Loc
-from glia.isa.kit import INSTRUCTIONS, Instr
+from glia.isa.kit import INSTRUCTIONS, Instr, Operand
 from glia.isa.operand import Memory, Pattern, Signal, Tile, Wait
 from glia.machine.binary.bytestream import ByteReader
 from glia.machine.binary.encode import (
@@ -37,6 +37,7 @@ MAXIMUM_TILE_BYTES = 1 << 42  # far above any device's HBM; keeps later arithmet
 MAXIMUM_PATTERN_BYTES = 1 << 35  # that one operand covers, repeated elements counted
 Entry = TypeVar("Entry")
 Member = Callable[[str], memoryview]
+Check = Callable[[Any], bool]
 
 
 def decode_program(
@@ -63,6 +64,7 @@ class _Decoder:
         self._patterns: list[Pattern] = []
         self._opcodes: list[type[Instr]] = []
         self._sources: list[Loc] = []
+        self._constants: dict[int, Affine] = {}  # by value
         self._readers: dict[int, Callable[[ByteReader, int], Any]] = {
             ValueTag.NONE: lambda source, _: None,
             ValueTag.FALSE: lambda source, _: False,
@@ -72,7 +74,6 @@ class _Decoder:
             ValueTag.TEXT: lambda source, _: self._text(source),
             ValueTag.TUPLE: self._tuple,
             ValueTag.DTYPE: lambda source, _: self._dtype(source),
-            ValueTag.PATTERN: self._pattern_of,
             ValueTag.TILE: lambda source, _: self._tiles[source.index(len(self._tiles), "tile")],
             ValueTag.AFFINE: lambda source, _: self._affine(source),
             ValueTag.SCALAR: lambda source, _: self._scalar(source),
@@ -163,7 +164,9 @@ class _Decoder:
     def _affine(self, source: ByteReader) -> Affine:
         constant, count = source.place(), source.count()
         if not count:
-            return Affine((), constant)
+            if (found := self._constants.get(constant)) is None:
+                found = self._constants[constant] = Affine((), constant)
+            return found
         terms = tuple((self._text(source), source.place()) for _ in range(count))
         names = [variable for variable, _ in terms]
         if names != sorted(set(names)) or not all(coefficient for _, coefficient in terms):
@@ -287,7 +290,10 @@ class _Decoder:
         return instruction
 
     def _value(self, source: ByteReader, depth: int) -> Any:
-        read = self._readers.get(source.byte())
+        tag = source.byte()
+        if tag == ValueTag.PATTERN:
+            return self._patterns[source.index(len(self._patterns), "access pattern")]
+        read = self._readers.get(tag)
         if read is None:
             source.fail("an operand or attribute has an unknown kind")
         return read(source, depth)
@@ -296,9 +302,6 @@ class _Decoder:
         if depth == MAXIMUM_VALUE_DEPTH:
             source.fail("tuples are nested too deep")
         return tuple(self._value(source, depth + 1) for _ in range(source.count()))
-
-    def _pattern_of(self, source: ByteReader, _: int) -> Pattern:
-        return self._patterns[source.index(len(self._patterns), "access pattern")]
 
     def _integer(self, source: ByteReader) -> int:
         """An immediate or attribute, which has at most 64 bits."""
@@ -317,60 +320,68 @@ class _Decoder:
 
 
 @cache
-def _checks(kind: type[Instr]) -> tuple[tuple[str, Callable[[Any], bool]], ...]:
+def _checks(kind: type[Instr]) -> tuple[tuple[str, Check], ...]:
     """The fields that are written, each with what says whether it may hold a value."""
     hints, declared = typing.get_type_hints(kind), kind.operand_declarations
     return tuple(
-        (
-            name,
-            partial(_operand_fits, declared[name])
-            if name in declared
-            else partial(fits, hints[name]),
-        )
+        (name, _operand_check(declared[name]) if name in declared else type_check(hints[name]))
         for name in encoded_fields(kind)
     )
 
 
-def _operand_fits(declared: Any, value: Any) -> bool:
-    """Whether an operand may be `value`, by its declaration."""
+def _operand_check(declared: Operand) -> Check:
+    """What says whether an operand may be a value, by its declaration."""
+    memories = declared.memories
     if declared.is_several:
-        return isinstance(value, tuple) and all(
-            isinstance(each, Pattern) and each.memory in declared.memories for each in value
+        return lambda value: (
+            isinstance(value, tuple)
+            and all(isinstance(each, Pattern) and each.tile.memory in memories for each in value)
         )
-    if isinstance(value, Pattern):
-        return value.memory in declared.memories
-    if value is None:
-        return bool(declared.is_optional)
-    is_number = isinstance(value, (int, float, np.generic)) and not isinstance(value, bool)
-    return declared.allows_immediate and is_number
+
+    def is_allowed(value: Any) -> bool:
+        if isinstance(value, Pattern):
+            return value.tile.memory in memories
+        if value is None:
+            return declared.is_optional
+        is_number = isinstance(value, (int, float, np.generic)) and not isinstance(value, bool)
+        return declared.allows_immediate and is_number
+
+    return is_allowed
 
 
-def fits(hint: Any, value: Any) -> bool:
-    """Whether `value` is of the annotated type: classes, unions, and tuples of such.
+@cache
+def type_check(hint: Any) -> Check:
+    """What says whether a value is of the annotated type: classes, unions, and tuples of such.
 
     An int is a float as everywhere in Python; a bool is not an int.
     """
-    if type(value) is hint:
-        return True
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if hint in (Any, object):
-        return True
+        return lambda value: True
     if hint is None or hint is type(None):
-        return value is None
+        return lambda value: value is None
     if origin in (typing.Union, types.UnionType):
-        return any(fits(option, value) for option in arguments)
+        options = tuple(map(type_check, arguments))
+        return lambda value: any(option(value) for option in options)
     if origin is typing.Literal:
-        return any(type(value) is type(option) and value == option for option in arguments)
+        return lambda value: any(type(value) is type(o) and value == o for o in arguments)
     if origin is tuple:
-        return isinstance(value, tuple) and _tuple_fits(arguments, value)
-    if hint is float:
-        return isinstance(value, (int, float)) and not isinstance(value, bool)
-    if hint is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    return isinstance(hint, type) and isinstance(value, hint)
+        return _tuple_check(arguments)
+    if hint in (float, int):
+        numbers = (int, float) if hint is float else int
+        return lambda value: isinstance(value, numbers) and not isinstance(value, bool)
+    return lambda value: isinstance(hint, type) and isinstance(value, hint)
 
 
-def _tuple_fits(arguments: tuple[Any, ...], value: tuple[Any, ...]) -> bool:
+def _tuple_check(arguments: tuple[Any, ...]) -> Check:
     if len(arguments) == 2 and arguments[1] is Ellipsis:
-        return all(fits(arguments[0], element) for element in value)
-    return len(arguments) == len(value) and all(map(fits, arguments, value))
+        each = type_check(arguments[0])
+        return lambda value: isinstance(value, tuple) and all(map(each, value))
+    checks = tuple(map(type_check, arguments))
+
+    def is_allowed(value: Any) -> bool:
+        if not isinstance(value, tuple) or len(value) != len(checks):
+            return False
+        return all(check(element) for check, element in zip(checks, value, strict=True))
+
+    return is_allowed

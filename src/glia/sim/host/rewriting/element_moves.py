@@ -90,9 +90,17 @@ class MoveTracer:
         self._expressions: dict[tuple[Any, ...], bool] = {}
         self._as_bytes: dict[str, Tile] = {}
         self.bases: dict[str, Tile] = {}
+        # By identity, of what is kept with it
+        self._moves: dict[int, tuple[Instr, Move | None]] = {}
+        self._flat: dict[int, tuple[Pattern, Affine, Dims]] = {}
 
     def move_of(self, instr: Instr) -> Move | None:
         """What an instruction moves, if that is all that it does."""
+        if id(instr) not in self._moves:
+            self._moves[id(instr)] = instr, self._move_of(instr)
+        return self._moves[id(instr)][1]
+
+    def _move_of(self, instr: Instr) -> Move | None:
         patterns = list(instr.patterns())
         if len(patterns) != 2 or not takes_arrays(instr) or instr.sets_register:
             return None
@@ -130,6 +138,12 @@ class MoveTracer:
 
     def flat(self, pattern: Pattern) -> tuple[Affine, Dims]:
         """Where a pattern begins, and its dimensions, in bytes from its tile's first."""
+        if id(pattern) not in self._flat:
+            self._flat[id(pattern)] = pattern, *self._flattened(pattern)
+        _, start, dims = self._flat[id(pattern)]
+        return start, dims
+
+    def _flattened(self, pattern: Pattern) -> tuple[Affine, Dims]:
         width, dims = pattern.dtype.bytes, pattern.dims
         start, steps = pattern.offset * width, tuple((step * width, count) for step, count in dims)
         if pattern.memory is Memory.HBM:

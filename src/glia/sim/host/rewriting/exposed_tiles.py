@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 from glia.isa.operand import Memory, Tile
 from glia.machine.ir import Program
-from glia.sim.host.rewriting.byte_boxes import ByteBox
 from glia.sim.host.rewriting.lives import OperandAccess, ProgramAccesses
 
 MOST_LIVES = 512  # at once in a memory: where more are, all tiles of it are taken for exposed
@@ -73,10 +72,10 @@ def _span(life: list[OperandAccess], depth: int, found: ProgramAccesses, start: 
 def _columns(access: OperandAccess, found: ProgramAccesses) -> tuple[int, int]:
     """From which byte of partitions to before which an access may be, wherever loops are."""
     tile, pattern = found.tile_of(access), access.pattern
-    pitch = max(1, found.tracer.memories.region(tile).pitch)
-    box = ByteBox.of(pattern, pitch, found.tracer, found.trips)
-    is_known = not box.terms and not found.of_several_trips.intersection(pattern.variables)
-    return (box.low, box.high) if is_known else (0, tile.bytes_per_partition)
+    if found.of_several_trips and found.of_several_trips.intersection(pattern.variables):
+        return 0, tile.bytes_per_partition
+    box = found.box(pattern, tile)
+    return (0, tile.bytes_per_partition) if box.terms else (box.low, box.high)
 
 
 def _writes(found: ProgramAccesses, program: Program) -> dict[Memory, list[_Write]]:

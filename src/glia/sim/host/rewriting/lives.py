@@ -57,6 +57,7 @@ class ProgramAccesses:
     of_several_trips: set[str] = field(default_factory=set)  # variables of loops that differ
     _ends: dict[tuple[int, ...], tuple[int, int]] = field(default_factory=dict)  # of statements
     _lives: dict[str, TileLives] = field(default_factory=dict)
+    _boxes: dict[int, ByteBox] = field(default_factory=dict)  # by their patterns' identity
 
     @staticmethod
     def of(program: Program, tracer: MoveTracer) -> ProgramAccesses:
@@ -88,6 +89,13 @@ class ProgramAccesses:
     def tile_of(self, access: OperandAccess) -> Tile:
         """The tile whose bytes an access is to."""
         return self.tracer.base_of(access.pattern.tile)
+
+    def box(self, pattern: Pattern, tile: Tile) -> ByteBox:
+        """The bytes of this tile that one of the program's patterns has in all iterations."""
+        if id(pattern) not in self._boxes:
+            pitch = max(1, self.tracer.memories.region(tile).pitch)
+            self._boxes[id(pattern)] = ByteBox.of(pattern, pitch, self.tracer, self.trips)
+        return self._boxes[id(pattern)]
 
     def statement(self, access: OperandAccess, depth: int) -> tuple[int, int]:
         """The first instruction of the statement inside of `depth` blocks, and the one after it."""
@@ -142,7 +150,8 @@ class TileLives:
         self.accesses = found.accesses_inside(name, within) if within else found.on_chip[name]
         self._looks = MORE_LOOKS + LOOKS * len(self.accesses)
         self.depth = _common_depth([each.path for each in self.accesses])
-        self._pitch = max(1, self._tracer.memories.region(program.tiles[name]).pitch)
+        self._tile = program.tiles[name]
+        self._pitch = max(1, self._tracer.memories.region(self._tile).pitch)
         self._boxes: dict[tuple[OperandAccess, int], ByteBox] = {}  # by what is shared
 
     @cached_property
@@ -242,6 +251,8 @@ class TileLives:
 
     def _box(self, access: OperandAccess, shared: int) -> ByteBox:
         """The bytes of an access in all iterations of its loops inside of `shared` blocks."""
+        if access.pattern.has_constant_start:
+            return self._found.box(access.pattern, self._tile)
         key = access, min(shared, len(access.loops))
         if key not in self._boxes:
             free = {name: self._found.trips[name] for name in access.loops[shared:] if name}

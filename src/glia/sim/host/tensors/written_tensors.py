@@ -26,26 +26,27 @@ def written_tensors(program: Program, names: Collection[str]) -> set[str]:
     """
     found: defaultdict[str, list[tuple[int, Dims]]] = defaultdict(list)
     tiles: dict[str, Tile] = {}
-    for pattern, trips in _always_written(program.body, {}):
-        if pattern.tile.name in names and set(pattern.offset.variables) <= trips.keys():
+    for pattern, trips in _always_written(program.body, names, {}):
+        if set(pattern.offset.variables) <= trips.keys():
             tiles[pattern.tile.name] = pattern.tile
             found[pattern.tile.name].append(_bytes_of(pattern, trips))
     return {name for name, parts in found.items() if _is_whole(tiles[name].bytes, parts)}
 
 
 def _always_written(
-    body: Block, trips: Mapping[str, int]
+    body: Block, names: Collection[str], trips: Mapping[str, int]
 ) -> Iterator[tuple[Pattern, dict[str, int]]]:
-    """What instructions write whole, with the loops around these."""
+    """What instructions write whole of these tiles, with the loops around these."""
     for statement in body:
         if isinstance(statement, Loop) and statement.trips > 0:
             yield from _always_written(
-                statement.body, {**trips, statement.variable: statement.trips}
+                statement.body, names, {**trips, statement.variable: statement.trips}
             )
-        elif isinstance(statement, Instr) and takes_arrays(statement):
+        elif isinstance(statement, Instr):
             for name, declared, pattern in statement.operands():
                 is_whole = declared.access == "writes" or name in statement.read_when
-                if is_whole and name not in statement.tables:
+                is_named = is_whole and pattern.tile.name in names
+                if is_named and name not in statement.tables and takes_arrays(statement):
                     yield pattern, dict(trips)
 
 

@@ -70,13 +70,13 @@ def may_touch(one: Pattern, other: Pattern, program: Program) -> bool:
         address = program.addresses.get(pattern.tile.name, 0)
         free = pattern.dims if pattern.memory is Memory.HBM else pattern.dims[1:]
         low, high = reach(free)
-        width = pattern.dtype.bytes
-        spans.append((address + low * width, address + (high + 1) * width, pattern.offset * width))
-    (low, high, at), (other_low, other_high, other_at) = spans
-    between = at - other_at
-    if between.is_constant:
-        distance = between.constant
-        if low + distance >= other_high or other_low >= high + distance:
+        width, start = pattern.dtype.bytes, pattern.offset
+        terms = tuple((variable, step * width) for variable, step in start.terms)
+        address += start.constant * width
+        spans.append((address + low * width, address + (high + 1) * width, terms))
+    (low, high, terms), (other_low, other_high, other_terms) = spans
+    if terms == other_terms:
+        if low >= other_high or other_low >= high:
             return False
         is_one_tile = one.tile.name == other.tile.name
         if is_one_tile and one.dtype is other.dtype and _interleave(one, other):
@@ -85,12 +85,11 @@ def may_touch(one: Pattern, other: Pattern, program: Program) -> bool:
         return False
     if one.memory is Memory.HBM:
         return True
-    between = one.partition - other.partition
-    if not between.is_constant:
+    if one.partition.terms != other.partition.terms:
         return True
     first, last = reach(one.dims[:1])
     other_first, other_last = reach(other.dims[:1])
-    distance = between.constant
+    distance = one.partition.constant - other.partition.constant
     return first + distance <= other_last and other_first <= last + distance
 
 

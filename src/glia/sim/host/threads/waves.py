@@ -12,6 +12,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Pattern, Tile
@@ -57,9 +58,14 @@ class WavePlanner:
         """The units in an order with the same meaning."""
         durations = [self._duration(each) for each in units]
         accesses = [self._accesses(each) for each in units]
+
+        @cache
+        def conflict(one: int, other: int) -> bool:
+            return self._conflict(accesses[one], accesses[other])
+
         at = 0
         while at < len(units):
-            chains = self._best_chains(at, durations, accesses)
+            chains = self._best_chains(at, durations, conflict)
             if not chains:
                 yield units[at]
                 at += 1
@@ -71,9 +77,12 @@ class WavePlanner:
         self,
         first: int,
         durations: Sequence[Duration | None],
-        accesses: Sequence[Sequence[_Access]],
+        conflict: Callable[[int, int], bool],
     ) -> list[list[int]]:
-        """The chains of the wave from a unit on that saves most; none if none does."""
+        """The chains of the wave from a unit on that saves most; none if none does.
+
+        `conflict` says whether two units, the later one first, must stay in order.
+        """
         chains: list[list[int]] = []
         best: list[list[int]] = []
         saved, shared = 0.0, 0.0
@@ -82,11 +91,7 @@ class WavePlanner:
             if duration is None:
                 break
             shared += duration.shared
-            met = [
-                chain
-                for chain in chains
-                if any(self._conflict(accesses[number], accesses[other]) for other in chain)
-            ]
+            met = [chain for chain in chains if any(conflict(number, other) for other in chain)]
             chains = [chain for chain in chains if chain not in met]
             chains.append([*sorted(n for chain in met for n in chain), number])
             if len(chains) == 1:

@@ -45,6 +45,8 @@ BY_IDENTITY = {
     "sim/host/loop_nest.py": "terms of an expression",
     "sim/host/table_file.py": "instructions",
     "sim/host/table.py": "instructions and arrays of registers",
+    "sim/host/rewriting/element_moves.py": "instructions and access patterns",
+    "sim/host/rewriting/lives.py": "access patterns",
     "sim/last_writer.py": "buffers",
     "sim/order/concurrent_core.py": "instructions and waits",
     "sim/order/happens_before.py": "instructions and buffers",

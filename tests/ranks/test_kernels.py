@@ -33,9 +33,12 @@ def summed_in_pairs(x: NkiTensor) -> NkiTensor:
     return out
 
 
+@pytest.mark.parametrize("target", ["trn1", "trn2", "trn3"])
 @pytest.mark.parametrize("device", DEVICES)
-def test_a_kernel_with_collectives_runs_on_the_ranks_that_it_names(device: str) -> None:
-    program = trace(summed_in_pairs, np.zeros((4, 8), np.float32), target="trn2")
+def test_a_kernel_with_collectives_runs_on_the_ranks_that_it_names(
+    device: str, target: str
+) -> None:
+    program = trace(summed_in_pairs, np.zeros((4, 8), np.float32), target=target)
     model = glia.load(Neff.from_bytes(Neff((program,)).to_bytes()), device=device)
     assert model.ranks == 4
     rows = [[np.full((4, 8), rank, np.float32)] for rank in range(4)]
@@ -62,11 +65,12 @@ def summed_by_two_cores(x: NkiTensor) -> NkiTensor:
     return out
 
 
+@pytest.mark.parametrize("target", ["trn2", "trn3"])  # those with two cores in a logical one
 @pytest.mark.parametrize("device", DEVICES)
-def test_ranks_of_two_cores_meet_in_both_ways(device: str) -> None:
+def test_ranks_of_two_cores_meet_in_both_ways(device: str, target: str) -> None:
     x = np.zeros((8, 16), np.float32)
     launch = bind(summed_by_two_cores, (x,), {})
-    neff = Neff(trace_launch(launch, platform_target("trn2"), 2).programs)
+    neff = Neff(trace_launch(launch, platform_target(target), 2).programs)
     model = glia.load(Neff.from_bytes(neff.to_bytes()), device=device)
     assert (model.ranks, len(model.neff.programs)) == (3, 2)
     not_used = mock.patch("glia.sim.host.host_program.run_ranks", side_effect=AssertionError)

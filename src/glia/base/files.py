@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+import numpy as np
+
 _CHUNK_BYTES = 1 << 20
 
 
@@ -52,6 +54,34 @@ def map_file(path: Path, most_bytes: int) -> memoryview:
     except (ValueError, OverflowError) as problem:
         raise OSError(errno.EINVAL, str(problem), str(path)) from problem
     return memoryview(read_file(path, most_bytes))
+
+
+def read_once(data: memoryview) -> Iterator[memoryview]:
+    """Pieces of data in order, each released once the next one is asked for."""
+    for start in range(0, len(data), _CHUNK_BYTES):
+        piece = data[start : start + _CHUNK_BYTES]
+        yield piece
+        release(piece)
+
+
+def release(data: memoryview) -> None:
+    """Take the pages of a mapped file that lie within a view out of this process's memory.
+
+    They are read from the file again where they are used again; other memory stays what it is.
+    """
+    mapped = data.obj
+    if not isinstance(mapped, mmap.mmap) or not hasattr(mmap, "MADV_DONTNEED"):
+        return
+    start = _address(data) - _address(mapped)
+    first = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
+    last = (start + len(data)) // mmap.PAGESIZE * mmap.PAGESIZE
+    if first < last:
+        mapped.madvise(mmap.MADV_DONTNEED, first, last - first)
+
+
+def _address(data: memoryview | mmap.mmap) -> int:
+    address: int = np.frombuffer(data, np.uint8).__array_interface__["data"][0]
+    return address
 
 
 def _read_chunks(stream: BinaryIO, left: int) -> Iterator[bytes]:

@@ -6,14 +6,21 @@ import struct
 import zlib
 from collections.abc import Iterable, Iterator
 
-GZIP_MAGIC = b"\x1f\x8b"
+from glia.base.files import release
+
+_MAGIC = b"\x1f\x8b"
 GZIP_WBITS = 31  # zlib's number for a gzip member with the largest window
 INFLATION_LIMIT = 100  # times the compressed bytes: far above what weights and programs reach
 INFLATION_FLOOR = 64 << 20  # bytes any file may inflate to
 _PIECE = 1 << 20
-_HEADER = GZIP_MAGIC + b"\x08\0\0\0\0\0\0\xff"  # deflate; no flags, no time, no system
+_HEADER = _MAGIC + b"\x08\0\0\0\0\0\0\xff"  # deflate; no flags, no time, no system
 _LARGEST_BLOCK = 0xFFFF  # bytes of a block that is stored (RFC 1951, 3.2.4)
 _LAST_BLOCK = b"\x01\0\0\xff\xff"  # of no bytes
+
+
+def is_gzip(data: bytes | memoryview) -> bool:
+    """Whether data begins like a member."""
+    return bytes(data[: len(_MAGIC)]) == _MAGIC
 
 
 class BadGzip(ValueError):
@@ -40,10 +47,12 @@ def inflate(data: bytes | memoryview) -> bytearray:
 def _inflate_member(data: memoryview, position: int, result: bytearray) -> int:
     """Append the gzip member at `position` to `result`; returns the position after it."""
     stream = zlib.decompressobj(wbits=GZIP_WBITS)
+    piece = data[:0]
     pending: bytes | memoryview = b""
     while not stream.eof:
         if not pending:
-            pending = data[position : position + _PIECE]
+            release(piece)
+            piece = pending = data[position : position + _PIECE]
             position += len(pending)
             if not pending:
                 raise BadGzip("the gzip stream ends early")

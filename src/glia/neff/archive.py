@@ -6,7 +6,7 @@ import tarfile
 from collections.abc import Iterable, Iterator
 from typing import NoReturn
 
-from glia.base.gzip_members import GZIP_MAGIC, BadGzip, deflated, inflate, stored
+from glia.base.gzip_members import BadGzip, deflated, inflate, is_gzip, stored
 from glia.machine.binary.errors import DamagedNeff
 
 BLOCK = 512
@@ -43,7 +43,7 @@ def unpack_archive(data: memoryview) -> dict[str, memoryview]:
     Refuses archives that inflate beyond reason, names that leave the archive, duplicates, links and
     devices. Members are views of one buffer.
     """
-    buffer = _inflated(data) if bytes(data[:2]) == GZIP_MAGIC else data
+    buffer = _inflated(data) if is_gzip(data) else data
     members: dict[str, memoryview] = {}
     position = 0
     while True:

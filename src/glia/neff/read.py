@@ -10,7 +10,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from glia.arch import TARGETS, get_target
+from glia.base.files import read_once
 from glia.base.garbage_collection import collector_paused
+from glia.base.gzip_members import is_gzip
 from glia.isa.operand import Memory
 from glia.machine.binary.decode import decode_program
 from glia.machine.binary.errors import DamagedNeff, UnsupportedNeffVersion
@@ -92,7 +94,7 @@ def _read_contents(header: Header, data: memoryview) -> Contents:
     options = info.get("options", {})
     if not isinstance(options, dict):
         raise DamagedNeff(part="info.json", reason="options is not an object")
-    is_compressed = bytes(data[HEADER_BYTES : HEADER_BYTES + 2]) == b"\x1f\x8b"
+    is_compressed = is_gzip(data[HEADER_BYTES:])
     report = read_json(members, REPORT) if REPORT in members else {}
     ranks = _ranks(info.get("ranks", {}))
     return programs, options, _statistics(members), is_compressed, report, *ranks
@@ -136,9 +138,11 @@ def hash_checked(header: Header, payload: memoryview) -> Iterator[bool]:
 
 
 def _hash_of(header: Header, payload: memoryview) -> bytes:
-    if header.package_version == PACKAGE_SHA256:
-        return hashlib.sha256(payload).digest()
-    return hashlib.md5(payload, usedforsecurity=False).digest()
+    is_sha256 = header.package_version == PACKAGE_SHA256
+    found = hashlib.sha256() if is_sha256 else hashlib.md5(usedforsecurity=False)
+    for piece in read_once(payload) if is_gzip(payload) else [payload]:
+        found.update(piece)
+    return found.digest()
 
 
 def _require_hash(header: Header, found: bytes) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from glia.base.gzip_members import GZIP_MAGIC, BadGzip, inflate
+from glia.base.gzip_members import BadGzip, inflate, is_gzip
 from glia.frontend.errors import NotAnHloModule
 from glia.frontend.hlo_import.payloads import Bytes, split_payloads
 
@@ -236,7 +236,7 @@ def _is_module(module: Any) -> bool:
 
 def _decompress(data: bytes) -> bytes:
     """`data` itself, or what it holds when it is gzip."""
-    if data.startswith(GZIP_MAGIC):
+    if is_gzip(data):
         try:
             data = bytes(inflate(data))
         except BadGzip as problem:

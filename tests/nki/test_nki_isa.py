@@ -15,6 +15,7 @@ from glia.isa.instructions.gpsimd import PARTITION_OPS
 from glia.nki import isa as nisa
 from glia.nki import language as nl
 from glia.nki.issue.instruction import attribute
+from glia.nki.names.language_errors import KernelAdvice
 from glia.nki.tensors.nki_tensor import NkiTensor
 from support.nki_ways import both, normal, stored
 
@@ -413,3 +414,24 @@ def test_rows_are_added_where_indices_lead_and_others_skipped() -> None:
         if place < 10:
             expected[place] += row
     np.testing.assert_array_equal(both(kernel, table, x, index), expected)
+
+
+@pytest.mark.parametrize("target", ["trn1", "trn2", "trn3"])
+@pytest.mark.parametrize("shape", [(128, 64), (33, 32), (32, 7, 6)])
+def test_the_vector_engine_transposes_a_large_tile_in_squares(
+    shape: tuple[int, ...], target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Releases that chose the engine by themselves took such tiles."""
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", target)
+    x = normal(*shape)
+
+    def kernel(x: NkiTensor) -> Any:
+        data, turned = new(*shape), new(x.size // shape[0], shape[0])
+        nisa.dma_copy(dst=data, src=x)
+        nisa.nc_transpose(dst=turned, data=data, engine=nisa.engine.vector)
+        return results(turned)
+
+    squares = -(-shape[0] // 32) * -(-(x.size // shape[0]) // 32)
+    with pytest.warns(KernelAdvice, match=f"take {squares} instructions"):
+        (found,) = both(kernel, x)
+    np.testing.assert_array_equal(found, x.reshape(shape[0], -1).T)

@@ -30,6 +30,7 @@ from glia.nki.issue.register_functions import (
 )
 from glia.nki.issue.signature_checks import check_arguments
 from glia.nki.issue.transfers import dma_compute, dma_copy, dma_transpose
+from glia.nki.issue.transposes import nc_transpose
 from glia.nki.names.dtypes import fp32
 from glia.nki.names.enums import (
     dge_mode,
@@ -143,7 +144,6 @@ nc_matmul_mx = make_function(
     prepare=infer_accumulate,
     accumulate_query=AccumulateQuery(accumulate_is_implicit, implicit_accumulate),
 )
-nc_transpose = make_function("nc_transpose", "dst data engine")
 
 # --- the Scalar Engine -------------------------------------------------------------------------
 

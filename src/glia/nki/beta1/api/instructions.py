@@ -37,7 +37,6 @@ from glia.nki.beta1.api.load_store import (
     ensure_float32,
     tile_shape,
     transpose_on_pe,
-    transpose_on_vector,
 )
 from glia.nki.beta1.api.reductions import reduction
 from glia.nki.beta1.errors import (
@@ -53,6 +52,7 @@ from glia.nki.beta1.tensors.index import Index, Mask
 from glia.nki.beta1.tensors.masked_part import MaskedPart, boxed_part, masked_part
 from glia.nki.beta1.tensors.storage import DeferredWrite
 from glia.nki.beta1.tensors.tensor import Tensor
+from glia.nki.issue.transposes import transpose_in_squares
 from glia.nki.names import enums
 from glia.nki.names.dtypes import fp32
 from glia.nki.names.operators import operator_name
@@ -258,7 +258,7 @@ def nc_transpose(
             frame, place.shape, data.dtype_name, SBUF if is_vector else PSUM
         )  # fmt: skip
         if is_vector:
-            transpose_on_vector(frame, target, own)
+            transpose_in_squares(target, own)
         else:
             transpose_on_pe(frame, target, own)
         if target is not place:

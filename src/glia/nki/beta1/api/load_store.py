@@ -41,7 +41,7 @@ from glia.nki.beta1.tensors.tensor import FUNCTIONS, Tensor
 from glia.nki.issue.instruction import issue
 from glia.nki.issue.transfers import dma_compute, dma_transpose
 from glia.nki.names.dtypes import DTYPES
-from glia.nki.names.enums import dge_mode, engine, oob_mode
+from glia.nki.names.enums import dge_mode, oob_mode
 from glia.nki.names.operators import operator_name
 from glia.nki.session.session import caller
 from glia.nki.tensors.nki_tensor import NkiTensor
@@ -236,21 +236,6 @@ def transpose_on_pe(frame: Frame, dst: NkiTensor, data: NkiTensor) -> None:
     pair = (dst, data) if data.stored.is_float else (dst.view(bits), data.view(bits))
     fields = {"dst": pair[0], "data": ensure_in_sbuf(frame, pair[1])}
     issue(frame.session, "nc_transpose", NcTranspose, fields)
-
-
-def transpose_on_vector(frame: Frame, dst: NkiTensor, data: NkiTensor) -> None:
-    """dst = data transposed by the Vector Engine, in square blocks of a quadrant's partitions."""
-    size = frame.session.arch.quadrant_partitions
-    rows, columns = data.shape
-    for row in range(0, rows, size):
-        for column in range(0, columns, size):
-            block = row, min(row + size, rows)
-            across = column, min(column + size, columns)
-            nisa.nc_transpose(
-                dst=dst.slice(0, *across).slice(1, *block),
-                data=data.slice(0, *block).slice(1, *across),
-                engine=engine.vector,
-            )
 
 
 def transpose(x: Any, *, dtype: Any = None, mask: Any = None) -> Tensor:

@@ -96,6 +96,21 @@ def _is_own(name: str) -> bool:
     return name.partition(".")[0] in ROOTS - {"glia", "glia_dropin"}
 
 
+def test_everything_behind_the_names_is_behind_one() -> None:
+    """A module that nothing imports, or names to be imported, does nothing."""
+    texts = {path: path.read_text() for path in (*FILES, *OWN.rglob("*.py"))}
+    texts |= {path: path.read_text() for path in python_files(PACKAGE)}
+    texts[DROPIN] = (DROPIN / "pyproject.toml").read_text()
+    unused = []
+    for path in OWN.rglob("*.py"):
+        package, _, module = _name(path).rpartition(".")
+        known = (f"{package}.{module}", f"from {package} import {module}")
+        others = (text for other, text in texts.items() if other != path)
+        if path.stem != "__init__" and not any(name in text for text in others for name in known):
+            unused.append(path.name)
+    assert unused == []
+
+
 def test_nothing_of_glia_imports_the_drop_in() -> None:
     wrong = [
         f"{place(path, node.lineno)} imports {name}"

@@ -154,6 +154,16 @@ def test_the_compiler_is_a_module_to_run() -> None:
     assert _run("-m", "neuronxcc.driver.CommandDriver", "nonsense").returncode != 0
 
 
+def test_logging_can_be_turned_off_by_the_level_that_the_package_adds() -> None:
+    lines = (
+        "import neuronxcc.nki, logging",
+        "logging.disable(logging.OFF)",
+        "logging.critical('shown')",
+    )
+    found = _run("-c", "\n".join(lines))
+    assert (found.returncode, found.stderr) == (0, "")
+
+
 def test_kernels_are_of_the_class_that_tuners_ask_for() -> None:
     from glia.nki import beta1
     from glia_dropin.neuronxcc.internal import GenericKernel

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from ml_dtypes import bfloat16
 
+from glia.arch import get_target
 from glia.base.errors import CompileError
 from glia.kernels.layernorm import layernorm
 from glia.kernels.rmsnorm import rmsnorm, rmsnorm_quantized
@@ -87,7 +88,9 @@ def test_they_are_bound_by_what_they_say(dtype: Any) -> None:
     moved = transfer_ns(2 * x.nbytes)
     bounds = moved, engine_ns("scalar", 3 * per_row), engine_ns("vector", 2 * per_row)
     assert_reaches(0.8, span_ns(layernorm, x, row, row), bounds)
-    bounds = moved, engine_ns("scalar", per_row), engine_ns("vector", 2 * per_row)
+    paired = get_target("trn2").arch.two_input_cycles
+    bounds = moved, engine_ns("scalar", per_row), engine_ns("vector", paired * per_row)
     assert_reaches(0.8, span_ns(rmsnorm, x, row), bounds)
-    bounds = transfer_ns(x.nbytes + x.size), engine_ns("vector", 3 * per_row)
-    assert_reaches(0.8, span_ns(rmsnorm_quantized, x, row), bounds)
+    cycles = 1 + paired
+    bounds = transfer_ns(x.nbytes + x.size), engine_ns("vector", cycles * per_row)
+    assert_reaches(0.75, span_ns(rmsnorm_quantized, x, row), bounds)

@@ -75,6 +75,9 @@ CONSTANTS = {
     "strided_access_rate": Constant(0.5, "fraction", _GUIDE, "high"),
     "accumulator_read_cycles": Constant(64, "scalar cycles", _GUIDE, "high"),
     "reciprocal_cycles": Constant(8, "vector cycles", f"{_ISA}.reciprocal", "high"),
+    "two_input_cycles": Constant(
+        2, "vector cycles", f"{_ISA}.tensor_tensor; {_PERFORMANCE}, fig. 10 and 17", "high"
+    ),
     "activation_table_load_ns": Constant(368, "ns", "profile of ACT_TABLE_LOAD, Trn1", "medium"),
     "register_load_cycles": Constant(600, "cycles", f"{_ISA}.tensor_copy_dynamic_src", "high"),
     "sequencer_cycles": Constant(16, "cycles", "not published", "assumed"),

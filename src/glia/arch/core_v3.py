@@ -14,6 +14,7 @@ _PROFILE = "published profile of the NKI matmul tutorial, Trn2"
 _OVERVIEW = "NKI DMA overview"
 _GLOSSARY = "Neuron Explorer glossary, dI/dt"
 _FUSION = "allenkchau/trainium-kernel-fusion, eight profiles, Trn2"
+_KDA = "Jerry2423/kda-for-trainium, profiles of 23 kernels, Trn2"
 
 CONSTANTS = core_v2.CONSTANTS | {
     "clocks_ghz.tensor": Constant(2.4, "GHz", _GUIDE, "high"),
@@ -42,6 +43,7 @@ CONSTANTS = core_v2.CONSTANTS | {
     "issue_gap_cycles.scalar": Constant(60, "scalar cycles", _FUSION, "medium"),
     "operand_read_cycles.vector": Constant(60, "vector cycles", _FUSION, "medium"),
     "operand_read_cycles.scalar": Constant(136, "scalar cycles", _FUSION, "medium"),
+    "two_input_cycles": Constant(1, "vector cycles", f"{_KDA}; trainium-kernel-fusion", "medium"),
     "latency_cycles.tensor": Constant(400, "tensor cycles", _PROFILE, "medium"),
     "latency_cycles.vector": Constant(158, "vector cycles", _PROFILE, "medium"),
     "latency_cycles.scalar": Constant(350, "scalar cycles", f"{_OVERVIEW}, timeline", "medium"),

@@ -23,6 +23,7 @@ _MEASURED = (
     "issue_gap_cycles.scalar",
     "operand_read_cycles.vector",
     "operand_read_cycles.scalar",
+    "two_input_cycles",
     "tensor_ramp_ns",
     "tensor_ramp_part",
     "tensor_rest_ns",

@@ -101,6 +101,7 @@ class Arch:
     strided_access_rate: float
     accumulator_read_cycles: float
     reciprocal_cycles: float  # of the Vector Engine, for an element of a partition
+    two_input_cycles: float  # of it, for an element of two tensors in SBUF that are not all 16-bit
     activation_table_load_ns: float
     register_load_cycles: float
     sequencer_cycles: float

@@ -28,6 +28,7 @@ TRNBLAS = "trnsci/trnblas, profile of its energy kernel"
 KERNELS = "two published profiles of float32 kernels, Trn1"
 FUSION = "allenkchau/trainium-kernel-fusion, profiles and nki.benchmark, Trn2"
 COURSE = "CS 149 assignment 4, solutions on Trn1"
+KDA = "Jerry2423/kda-for-trainium, profiles, Trn2"
 AUTOCOMP = "ucb-bar/autocomp, trn1.2xlarge, p99 of nki.benchmark"
 
 _WAKE = (Reading(OVERVIEW, 19, 24, "timelines: semaphore written to engine started"),)
@@ -41,6 +42,7 @@ _RECIPROCAL = (
     Reading(TRNBLAS, 8, 17, "Vector 96 % busy in 12.8 us a strip; above 8 if nothing else ran"),
     Reading(KERNELS, 0, 2.7, "Vector busy 0.99 and 1.80 ms, if every division was compiled to it"),
 )
+_TWO_INPUTS = (Reading(ISA, 2, 2, "nki.isa.tensor_tensor: max(64, 2 N), whatever the core"),)
 _HOP = (
     Reading(COLLECTIVES, 1000, 2000, "1 to 2 us for each hop"),
     Reading(NCCOM, 2340, 2340, "32 ranks gather 1 KiB in 6.16 us: two hops and a transfer"),
@@ -63,6 +65,10 @@ READINGS_V2: dict[str, tuple[Reading, ...]] = {
     ),
     "activation_table_load_ns": (Reading(DETAILS, 368, 368, "ACT_TABLE_LOAD, Trn1"),),
     "reciprocal_cycles": _RECIPROCAL,
+    "two_input_cycles": (
+        *_TWO_INPUTS,
+        Reading(PERFORMANCE, 2, 2.05, "fig. 10 and 17: 8192 elements in 14.97 us"),
+    ),
     "semaphore_ns": _SEMAPHORE,
     "semaphore_wake_ns": _WAKE,
     "dma_bytes_per_ns": (
@@ -134,6 +140,22 @@ READINGS_V3: dict[str, tuple[Reading, ...]] = {
         Reading(PROFILER, 67, 70, "604 ns from one to the next, 512 elements"),
         Reading(LIBRARY, 80, 80, "its cost model of top-k: 144 cycles besides the elements"),
         Reading(FUSION, 61, 67, "598 to 603 ns from one to the next, 512 elements"),
+    ),
+    "two_input_cycles": (
+        *_TWO_INPUTS,
+        Reading(
+            KDA,
+            0.98,
+            1.07,
+            "Vector busy in 14 updates of AdamW and 9 rotations, 512 to 4096 elements, by the "
+            "clock that Scalar's activations show there",
+        ),
+        Reading(
+            FUSION,
+            0.9,
+            1.6,
+            "5 and 13 us that GELU's polynomial takes beyond the table, float32, one tile and four",
+        ),
     ),
     "latency_cycles.tensor": (
         Reading(PROFILER, 386, 413, "589 ns long, 428.5 from one to the next"),

@@ -115,4 +115,4 @@ def two_input_factor(arch: Arch, op: str, first: Pattern, second: Pattern, dst: 
     simple = op in ("add", "multiply", "subtract")
     all_bf16 = all(p.dtype is BF16 for p in (first, second, dst))
     contiguous = all(is_contiguous(p) for p in (first, second, dst))
-    return 1.0 if simple and all_bf16 and contiguous else 2.0
+    return 1.0 if simple and all_bf16 and contiguous else arch.two_input_cycles

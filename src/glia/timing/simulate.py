@@ -68,6 +68,7 @@ TIMED_CONSTANTS = (
     "gpsimd_dispatch_cycles",
     "accumulator_read_cycles",
     "reciprocal_cycles",
+    "two_input_cycles",
     "register_load_cycles",
     "dma_transpose_rate",
     "dma_transpose_sbuf_rate",

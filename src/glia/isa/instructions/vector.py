@@ -100,7 +100,7 @@ class TensorTensor(Instr, engine="vector", engines=("vector", "gpsimd")):
         return apply(op, data1, data2)
 
     def cycles(self, arch: Arch) -> int:
-        """Two cycles per element, one with inputs from both memories, less in fast modes."""
+        """Two reads of SBUF per element: one or two cycles, by generation; less in fast modes."""
         if self.runs_on == "gpsimd":
             return dispatched_cycles(arch, 2 * self.data1.free)
         factor = two_input_factor(arch, self.op, self.data1, self.data2, self.dst)
@@ -252,14 +252,15 @@ class ScalarTensorTensor(Instr, engine="vector"):
         return apply(op1, result, operand1, reverse1)
 
     def cycles(self, arch: Arch) -> int:
-        """Two cycles per element; one for even bf16 rows of (data - operand0) * operand1."""
+        """As `tensor_tensor`; one cycle for even bf16 rows of (data - operand0) * operand1."""
         is_fast = (
             (self.op0, self.op1) == ("subtract", "multiply")
             and self.data.dtype is BF16
             and self.operand1.dtype is BF16
             and self.data.free % 2 == 0
         )
-        factor = 1 if is_fast or self.data.memory is not self.operand1.memory else 2
+        is_fast = is_fast or self.data.memory is not self.operand1.memory
+        factor = 1 if is_fast else arch.two_input_cycles
         return stream_cycles(arch, "vector", factor * self.data.free)
 
     @classmethod
@@ -409,10 +410,11 @@ class TensorCopyPredicated(Instr, engine="vector"):
         return np.where(chosen, src, dst)
 
     def cycles(self, arch: Arch) -> int:
-        """Two cycles per element, one where src and predicate come from both memories."""
+        """As `tensor_tensor`: one cycle where src and predicate come from both memories."""
         src = operand(self, "src")
         across = src is not None and src.memory is not self.predicate.memory
-        return stream_cycles(arch, "vector", (1 if across else 2) * self.dst.free)
+        factor = 1 if across else arch.two_input_cycles
+        return stream_cycles(arch, "vector", factor * self.dst.free)
 
     @classmethod
     def example(cls) -> Self:

@@ -44,6 +44,12 @@ lie within 9 %, steps 5 and 6 are alike, and errors of -2 to +11 % change their 
     "NKI library, two cores": """\
 small MLPs and projections take 13 to 25 us more on two cores, whatever their size, and none of it
 on one (HELD_OUT.md)""",
+    "zhang677/AccelOpt": """\
+reciprocals of float32, 8 cycles an element here as documented, 1.7 to 2.8 there; one kernel of
+attention (NKIBENCH.md)""",
+    "Jerry2423/kda-for-trainium": """\
+attention in float32 and products that its compiler orders otherwise (NKIBENCH.md); its times are in
+a unit of their own, which the clock of its activations gives""",
     "NKI Beta 1 samples": """\
 the pooling loops: 0.5 us a transfer and 14 ns a descriptor would fit, another source allows 0.32 us
 and 9 ns at most (HELD_OUT.md)""",
@@ -141,6 +147,17 @@ def of_page(path: Path, name: str, title: Callable[[str], bool], rank: bool = Tr
             ranks.append(rank_correlation(published[first:], predicted[first:]))
     least = min(ranks, default=None) if rank else None
     return Found(name, tuple(published), tuple(predicted), rank=least)
+
+
+def of_table(path: Path, name: str, is_of: Callable[[Sequence[str]], bool]) -> Found:
+    """The rows of NKIBENCH.md that belong to a publication, those without a time left out."""
+    cells = [
+        [cell.strip() for cell in line[1:-1].split(" | ")]
+        for line in path.read_text().splitlines()
+        if line.startswith("| ")
+    ]
+    timed = [each for each in cells[2:] if each[5] and is_of(each)]
+    return Found(name, *(tuple(float(each[n]) for each in timed) for n in (3, 4)))
 
 
 def rank_correlation(published: Sequence[float], predicted: Sequence[float]) -> float:

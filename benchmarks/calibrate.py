@@ -127,9 +127,9 @@ def report_of(results: list[Result], sources: list[Found]) -> str:
         "ran as they are published; no constant was fitted to their times. They are all that is",
         "known of the rate of transposing transfers on Trn1, which they leave between 0.25 and",
         "0.9, and of how many iterations are merged (512, by the convolution). No publication",
-        "times a kernel on Trn3: its rows are points of a curve of which the generation is not stated.",
-        "Goal: 12 % mean absolute, 5 % median, rank 0.95. The rank of sequences is the least of",
-        "them; others are over all rows.",
+        "times a kernel on Trn3: its rows are points of a curve of which the generation is not",
+        "stated. Goal: 12 % mean absolute, 5 % median, rank 0.95. The rank of sequences is the",
+        "least of them; others are over all rows.",
         "",
     ]
     lines += source_lines(sources)

@@ -13,6 +13,7 @@ Emit = Callable[[ProgramBuilder], Instr]
 SIZES = (32, 512)  # elements of a partition: below and above the least cost
 TARGETS = ("trn1", "trn2", "trn3")
 FAST = "faster where that generation's guide names a mode for it"
+PAIRS = "`two_input_cycles`: profiles of Trn2 have half of it"
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,7 @@ COSTS: tuple[Cost, ...] = (
     ),
     Cost(
         "tensor_tensor fp32", "max(64, 2 N)", lambda n: at_least(2 * n),
-        tiled("tensor_tensor", "f32", "f32", "f32", op="add"),
+        tiled("tensor_tensor", "f32", "f32", "f32", op="add"), PAIRS,
     ),
     Cost(
         "tensor_tensor fp32, one in PSUM", "max(64, N)", at_least,
@@ -154,7 +155,7 @@ COSTS: tuple[Cost, ...] = (
     ),
     Cost("scalar_tensor_tensor bf16, (x - y) z", "N", at_least, mixed, "never below 64"),
     Cost(
-        "scalar_tensor_tensor fp32", "2 N", lambda n: at_least(2 * n), separate, "never below 64"
+        "scalar_tensor_tensor fp32", "2 N", lambda n: at_least(2 * n), separate, PAIRS
     ),
     Cost(
         "tensor_reduce bf16 maximum", "N / 2", lambda n: at_least(n / 2),
@@ -165,7 +166,7 @@ COSTS: tuple[Cost, ...] = (
     Cost("tensor_copy bf16", "max(64, N)", at_least, plain("tensor_copy", "bf16"), FAST),
     Cost(
         "tensor_copy_predicated", "max(64, 2 N)", lambda n: at_least(2 * n),
-        tiled("tensor_copy_predicated", "f32", "f32", "u8"),
+        tiled("tensor_copy_predicated", "f32", "f32", "u8"), PAIRS,
     ),
     Cost(
         "tensor_tensor_scan", "max(64, 2 N)", lambda n: at_least(2 * n),

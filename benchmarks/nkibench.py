@@ -48,10 +48,12 @@ profiles an update of AdamW on Vector takes 1.02 cycles an element, which `two_i
 core_v3 is read off; a scan there would take 1.2 to 1.4, which no other publication has, so that
 it is 2 as documented. Nothing else was fitted to these rows.
 
-What is far off: on Trn1 reciprocals (silu, adamw, gqa) take 8 cycles an element here, as documented
-and as a profile of Trn1 has it, where this one leaves 1.7 to 2.8 for them; of Trn2, with the same
-kernel, 7 to 8 fit. Kernels of the first publication whose compiler made transfers element by
-element (matmul_add_rmsnorm and add_rmsnorm_matmul on Trn2) are too fast.
+What is far off: on Trn1 reciprocals (silu, adamw) take 8 cycles an element here, as documented and
+as a profile of Trn1 has it, where this one leaves 1.7 to 2.8 for them; of Trn2, with the same
+kernel, 7 to 8 fit. Of the first publication's kernels matmul_add_rmsnorm and add_rmsnorm_matmul
+take 3.3 times as long on Trn2 as here, and as long as here on Trn1: what their compiler did there
+is not known. Products of few rows (bmm) take up to twice as long there where transpositions stand
+between them: how a pause of the array counts is fitted to another publication.
 
 """
 

@@ -107,22 +107,40 @@ def test_the_summary_of_the_profiler_counts_what_was_spilled() -> None:
     assert summary["output_queue_bytes"] == LARGE.nbytes <= summary["input_queue_bytes"]
 
 
-def test_sums_that_are_open_together_cannot_leave() -> None:
+def open_sums(parts: int) -> Any:
+    """Nine sums of two products, in as many parts of columns, all open together."""
+    width = 512 // parts
+
     @nki.jit
     def kernel(x):
         out = nl.ndarray((9, 128, 512), dtype=x.dtype, buffer=nl.shared_hbm)
         total = nl.zeros((9, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.psum)
+        rows, columns = nl.arange(128)[:, None], nl.arange(width)[None, :]
         with ncc.no_reorder():
             for k in nl.affine_range(2):
                 tile = nl.load(x[k])
                 for i in nl.affine_range(9):
-                    total[i] += nisa.nc_matmul(tile[:, :128], tile)
+                    for part in nl.affine_range(parts):
+                        here = columns + part * width
+                        total[i, rows, here] += nisa.nc_matmul(tile[:, :128], tile[rows, here])
         for i in nl.affine_range(9):
             nl.store(out[i], nl.copy(total[i]))
         return out
 
+    return kernel
+
+
+@pytest.mark.parametrize("target", ["trn1", "trn2", "trn3"])
+def test_sums_that_are_open_together_are_cut(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What they have come to waits in SBUF, and is added before they are read."""
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", target)
+    with pytest.warns(KernelAdvice, match=r"PSUM is full: .* to SBUF; \d+ reloads"):
+        both(open_sums(1), SMALL)
+
+
+def test_sums_in_parts_that_are_open_together_cannot_leave() -> None:
     with pytest.raises(OnChipMemoryFull) as refused:
-        profile_of(kernel, SMALL)
+        profile_of(open_sums(2), SMALL)
     lines = str(refused.value).splitlines()
     live = [line for line in lines if line.startswith("  live: ")]
     assert lines[0].startswith("[GLIA301] PSUM is full") and len(live) == 5

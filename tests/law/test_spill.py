@@ -167,6 +167,57 @@ def test_a_spiller_with_a_fault_is_found_out(name: str, monkeypatch: pytest.Monk
         np.testing.assert_array_equal(run(small, inputs_of(small))["y"], expected)
 
 
+def sums_in_turn(order: list[int], target: str) -> Program:
+    """Products that add to one of some sums after the other, each of operands of its own."""
+    b = ProgramBuilder("sums", target=target)
+    x = b.input("x", (ROWS * len(order), COLUMNS))
+    y = b.output("y", (ROWS * len(set(order)), COLUMNS))
+    sums = {n: b.psum((ROWS, COLUMNS), name=f"s{n}") for n in order}
+    for number, n in enumerate(order):
+        moving = b.sbuf((ROWS, COLUMNS), name=f"x{number}")
+        b.dma_copy(moving, x[ds(ROWS * number, ROWS)])
+        b.nc_matmul(sums[n], moving[:, :ROWS], moving, accumulate=n in order[:number])
+    for number, total in enumerate(sums.values()):
+        out = b.sbuf((ROWS, COLUMNS), name=f"y{number}")
+        b.tensor_copy(out, total)
+        b.dma_copy(y[ds(ROWS * number, ROWS)], out)
+    return replace(b.finish(synchronise=False), addresses={})
+
+
+@pytest.mark.parametrize("target", CORES)
+@with_examples(20)
+@given(st.lists(st.integers(0, 7), min_size=3, max_size=30))
+def test_sums_that_leave_before_their_last_product_go_on(target: str, order: list[int]) -> None:
+    program = sums_in_turn(order, target)
+    inputs = inputs_of(program)
+    expected = run(program, inputs)["y"]
+    small, lines = spilled_to(program, FEW)
+    assert all(live_bytes(small, memory) <= most for memory, most in FEW.items())
+    verify(small)
+    np.testing.assert_allclose(run(small, inputs)["y"], expected, rtol=1e-5, atol=1e-4)
+    assert lines or len(set(order)) <= 2
+    ordered = insert_semaphores(place(schedule_keeping_engines(small, lambda _: True)))
+    strict = Policy(check_initialized=True)
+    actual = run_concurrently(ordered, inputs, seed=1, policy=strict)["y"]
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-4)
+
+
+CUT_FAULTS = {
+    "_join": lambda spiller, value: setattr(value, "first_part", None),
+    "_add": lambda *_: None,  # what came between the first part and the rest is lost
+}
+
+
+@pytest.mark.parametrize("name", CUT_FAULTS)
+def test_a_cut_with_a_fault_is_found_out(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = sums_in_turn([0, 1, 2] * 4, "trn2")
+    inputs = inputs_of(program)
+    monkeypatch.setattr(module._Spiller, name, CUT_FAULTS[name])
+    small, _ = spilled_to(program, FEW)
+    found, expected = run(small, inputs)["y"], run(program, inputs)["y"]
+    assert not np.allclose(found, expected, rtol=1e-5, atol=1e-4)
+
+
 def test_tiles_with_addresses_leave_their_bytes_to_no_other() -> None:
     """Their bytes count once, however many tiles share them."""
     program = replace(program_of(STEPS_OF_ALL, "trn1"), addresses={"t0": 64, "t1": 64, "t2": 64})

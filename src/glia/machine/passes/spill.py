@@ -4,6 +4,9 @@ What PSUM cannot hold goes to SBUF, what SBUF cannot hold to HBM. The victim is 
 use is farthest away for what its way out and back costs (Belady's rule, weighted). What was loaded
 of an argument, and not changed, is not stored but loaded again. A tile that leaves and returns
 becomes several tiles, so that every later pass sees ordinary lifetimes.
+
+A sum of products that leaves before its last one is cut in two: what it has come to goes to SBUF,
+the products that follow begin another sum, and the parts are added before anything reads them.
 """
 
 from __future__ import annotations
@@ -13,16 +16,17 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
+from typing import Any
 
 from glia.arch import Arch
 from glia.arch.instances import get_target
-from glia.base.dtype import U8
+from glia.base.dtype import F32, U8
 from glia.base.loc import UNKNOWN, Loc
 from glia.isa.cost import engine_cycles
 from glia.isa.instructions.dma import DmaCopy, Transfer
-from glia.isa.instructions.vector import TensorCopy
+from glia.isa.instructions.vector import TensorCopy, TensorTensor
 from glia.isa.kit import Instr
-from glia.isa.operand import Memory, Pattern, Tile
+from glia.isa.operand import Memory, Pattern, Tile, whole_tile
 from glia.isa.rendezvous import CrossCoreInstr
 from glia.machine.instruction_rewriting import substitute
 from glia.machine.ir import Program, Statement, walk
@@ -70,8 +74,8 @@ def spill(program: Program, share: float = 1.0) -> tuple[Program, tuple[SpilledL
     """The program, in its order, with no more live tiles than `share` of each memory on chip.
 
     And what it costs, by memory and source line, the most bytes first. Tiles with addresses stay,
-    so do those that a loop or branch accesses while it runs, and sums of products until their last
-    product. OnChipMemoryFull where those alone are too many.
+    so do those that a loop or branch accesses while it runs, and sums that are read, or written in
+    parts, before their last product. OnChipMemoryFull where those alone are too many.
     """
     spiller = _Spiller(program, share)
     for position, statement in enumerate(program.body):
@@ -98,6 +102,9 @@ class _Value:
     loads: list[Transfer] | None = field(default_factory=list)
     is_dirty: bool = True
     is_new: bool = True  # it had no place yet
+    can_be_cut: bool = False  # as a sum, before its last product
+    first_part: _Value | None = None  # of a sum that was cut, in SBUF
+    begins_again: bool = False  # the next product starts what the first part is added to
     used: int = 0  # how many of `uses` have been emitted
     loc: Loc = UNKNOWN  # of its first use
     written: WrittenParts = field(default_factory=WrittenParts)
@@ -106,6 +113,11 @@ class _Value:
         """Whether the next product into it adds to what it holds, which a copy would end."""
         following = bisect_left(self.products, (position, False))
         return following < len(self.products) and self.products[following][1]
+
+    def is_summed_at(self, position: int) -> bool:
+        """Whether a statement is a product into it."""
+        found = bisect_left(self.products, (position, False))
+        return found < len(self.products) and self.products[found][0] == position
 
 
 class _Spiller:
@@ -133,6 +145,7 @@ class _Spiller:
         """The value of every tile but those that one loop or branch alone uses (`inside`)."""
         body, tiles = self.program.body, self.program.tiles
         uses, products = _uses(self.program), _products(self.program)
+        cut = _sums_to_cut(self.program, uses, products)
         own: dict[int, set[str]] = {
             i: set() for i, s in enumerate(body) if not isinstance(s, Instr)
         }
@@ -143,7 +156,13 @@ class _Spiller:
             self.inside[position] = _demand_inside(self.program, position, names, self.arch)
         private = set().union(*own.values())
         return {
-            name: _Value(tiles[name], found, tiles[name].memory, products.get(name, ()))
+            name: _Value(
+                tiles[name],
+                found,
+                tiles[name].memory,
+                products.get(name, ()),
+                can_be_cut=name in cut,
+            )
             for name, found in uses.items()
             if name not in private
         }
@@ -157,6 +176,11 @@ class _Spiller:
             if value.is_new and isinstance(statement, Instr):
                 value.loc = statement.loc
             self._fetch(value)
+            if isinstance(statement, Instr) and value.begins_again:
+                statement = _begun_again(statement)
+                value.begins_again = False
+            elif value.first_part is not None and not value.is_summed_at(position):
+                self._join(value)
         for memory, wanted in self.inside.get(position, {}).items():
             self._make_room(memory, Tile("tiles of a loop", memory, U8, 1, wanted), wanted)
         moved = {v.tile.name: v.place for v in values if v.place and v.place is not v.tile}
@@ -166,6 +190,8 @@ class _Spiller:
             value.used += 1
             if value.used == len(value.uses):
                 self._leave(value)
+                if value.first_part is not None and value.first_part.place is not None:
+                    self._leave(value.first_part)  # of a sum that nothing reads
 
     def _record_writes(self, statement: Statement) -> None:
         is_once = isinstance(statement, Instr)
@@ -221,7 +247,9 @@ class _Spiller:
         place = value.place
         assert place is not None
         self._leave(value)
-        if place.memory is Memory.PSUM:
+        if value.first_part is not None or value.is_open_sum(self.position):
+            self._cut(value, place)
+        elif place.memory is Memory.PSUM:
             self._evict_to_sbuf(value, place)
         elif value.loads is not None:
             value.copy = None
@@ -232,6 +260,48 @@ class _Spiller:
             assert isinstance(value.copy, Tile)
             self._store(value, value.copy, place)
             value.is_dirty = False
+
+    def _cut(self, value: _Value, place: Tile) -> None:
+        """Keep in SBUF what a sum has come to; products that follow begin another one."""
+        first = value.first_part
+        if first is None:
+            there = self._clone(value.tile, Memory.SBUF)
+            uses = value.uses[value.used :]
+            first = _Value(there, uses, Memory.SBUF, loads=None, is_new=False, loc=value.loc)
+            first.written = value.written
+            self._enter(first, there)
+            self._store(value, there, place)
+        else:
+            self._add(first, place)
+        if value.is_open_sum(self.position):
+            value.first_part, value.begins_again = first, True
+        else:
+            value.copy, value.first_part = first, None
+
+    def _join(self, value: _Value) -> None:
+        """Add the first part of a sum that was cut to the rest of it."""
+        first, place = value.first_part, value.place
+        assert first is not None and place is not None
+        self.needed.add(first.tile.name)
+        self._fetch(first)
+        assert first.place is not None
+        whole, part = whole_tile(place), whole_tile(first.place)
+        joined = TensorTensor(dst=whole, data1=whole, data2=part, op="add", loc=value.loc)
+        self.body.append(joined)
+        self.report.reloaded(Memory.SBUF, value.loc, part.bytes, [joined])
+        self._leave(first)
+        value.first_part = None
+
+    def _add(self, first: _Value, place: Tile) -> None:
+        """Add what a tile of PSUM holds to the first part of a sum."""
+        self.needed.add(first.tile.name)
+        self._fetch(first)
+        assert first.place is not None
+        part = whole_tile(first.place)
+        sum_ = TensorTensor(dst=part, data1=whole_tile(place), data2=part, op="add", loc=first.loc)
+        self.body.append(sum_)
+        first.is_dirty = True
+        self.report.stored(first.tile.name, Memory.SBUF, first.loc, part.bytes, [sum_])
 
     def _evict_to_sbuf(self, value: _Value, place: Tile) -> None:
         """Move a value of PSUM to SBUF, for good where all that follows finds it there."""
@@ -297,7 +367,8 @@ class _Spiller:
             candidates = [
                 value
                 for value in self.resident[memory].values()
-                if value.tile.name not in self.needed and not value.is_open_sum(self.position)
+                if value.tile.name not in self.needed
+                and (value.can_be_cut or not value.is_open_sum(self.position))
             ]
             if not candidates:
                 raise self._full(memory, tile)
@@ -385,6 +456,40 @@ def _products(program: Program) -> dict[str, list[tuple[int, bool]]]:
                     adds = instruction.access(name) != "writes"
                     found[getattr(instruction, name).tile.name].append((position, adds))
     return found
+
+
+def _sums_to_cut(
+    program: Program, uses: Mapping[str, list[int]], products: Mapping[str, Products]
+) -> set[str]:
+    """The tiles with one sum of float32 products of all of the tile, which nothing reads before."""
+    found = set()
+    for name, summed in products.items():
+        positions = [position for position, _ in summed]
+        between = [at for at in uses.get(name, ()) if positions[0] <= at <= positions[-1]]
+        statements = [program.body[at] for at in positions]
+        is_one = between == positions and all(adds for _, adds in summed[1:])
+        if (
+            is_one
+            and program.tiles[name].dtype is F32
+            and all(isinstance(each, Instr) and _sums_whole(each, name) for each in statements)
+        ):
+            found.add(name)
+    return found
+
+
+def _sums_whole(instruction: Instr, name: str) -> bool:
+    """Whether a product is into all of a tile, and says itself whether it adds."""
+    return all(
+        getattr(instruction, dst).tile.name != name
+        or (_is_whole(getattr(instruction, dst)) and getattr(instruction, adds) is not None)
+        for dst, adds in instruction.sums.items()
+    )
+
+
+def _begun_again(instruction: Instr) -> Instr:
+    """A product that adds to nothing."""
+    adds: dict[str, Any] = dict.fromkeys(instruction.sums.values(), False)
+    return replace(instruction, **adds)
 
 
 def _capacities(program: Program, arch: Arch, share: float) -> dict[Memory, int]:

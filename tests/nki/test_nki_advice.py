@@ -305,8 +305,8 @@ def test_a_cure_on_two_cores_takes_the_time_that_was_promised(
     tiles = np.ones((32, 128, 512), np.float32) if says == "engines wait" else TILES
     report = check_kernel(on_two_cores(**wrong), tiles, target=target)
     assert report.passed, str(report)
-    (found,) = (check for check in report.checks if check.name == "advice")
-    assert says in found.detail
+    advised = [check for check in report.checks if check.name == "advice"]
+    (found,) = (check for check in advised if says in check.detail)  # what is for nothing may wait
     arch = get_target(target)
     launch = bind(on_two_cores().function, (tiles,), {})
     cured = profile_programs(on_two_cores().traced_launch(launch, arch).programs, arch)

@@ -104,7 +104,6 @@ class _Value:
     is_new: bool = True  # it had no place yet
     can_be_cut: bool = False  # as a sum, before its last product
     first_part: _Value | None = None  # of a sum that was cut, in SBUF
-    begins_again: bool = False  # the next product starts what the first part is added to
     used: int = 0  # how many of `uses` have been emitted
     loc: Loc = UNKNOWN  # of its first use
     written: WrittenParts = field(default_factory=WrittenParts)
@@ -175,10 +174,10 @@ class _Spiller:
         for value in values:
             if value.is_new and isinstance(statement, Instr):
                 value.loc = statement.loc
+            was_cut = value.first_part is not None and value.place is None
             self._fetch(value)
-            if isinstance(statement, Instr) and value.begins_again:
+            if was_cut and isinstance(statement, Instr):
                 statement = _begun_again(statement)
-                value.begins_again = False
             elif value.first_part is not None and not value.is_summed_at(position):
                 self._join(value)
         for memory, wanted in self.inside.get(position, {}).items():
@@ -266,15 +265,13 @@ class _Spiller:
         first = value.first_part
         if first is None:
             there = self._clone(value.tile, Memory.SBUF)
-            uses = value.uses[value.used :]
-            first = _Value(there, uses, Memory.SBUF, loads=None, is_new=False, loc=value.loc)
-            first.written = value.written
+            first = self._value_in_sbuf(value, there)
             self._enter(first, there)
             self._store(value, there, place)
         else:
             self._add(first, place)
         if value.is_open_sum(self.position):
-            value.first_part, value.begins_again = first, True
+            value.first_part = first
         else:
             value.copy, value.first_part = first, None
 
@@ -282,26 +279,26 @@ class _Spiller:
         """Add the first part of a sum that was cut to the rest of it."""
         first, place = value.first_part, value.place
         assert first is not None and place is not None
-        self.needed.add(first.tile.name)
-        self._fetch(first)
-        assert first.place is not None
-        whole, part = whole_tile(place), whole_tile(first.place)
-        joined = TensorTensor(dst=whole, data1=whole, data2=part, op="add", loc=value.loc)
-        self.body.append(joined)
-        self.report.reloaded(Memory.SBUF, value.loc, part.bytes, [joined])
+        joined = self._parts_added(first, place, place)
+        self.report.reloaded(Memory.SBUF, value.loc, joined.dst.bytes, [joined])
         self._leave(first)
         value.first_part = None
 
     def _add(self, first: _Value, place: Tile) -> None:
         """Add what a tile of PSUM holds to the first part of a sum."""
+        added = self._parts_added(first, place)
+        first.is_dirty = True
+        self.report.stored(first.tile.name, Memory.SBUF, first.loc, added.dst.bytes, [added])
+
+    def _parts_added(self, first: _Value, rest: Tile, dst: Tile | None = None) -> TensorTensor:
+        """Emit the sum of a first part and the rest of it, to the first part's tile unless said."""
         self.needed.add(first.tile.name)
         self._fetch(first)
         assert first.place is not None
-        part = whole_tile(first.place)
-        sum_ = TensorTensor(dst=part, data1=whole_tile(place), data2=part, op="add", loc=first.loc)
-        self.body.append(sum_)
-        first.is_dirty = True
-        self.report.stored(first.tile.name, Memory.SBUF, first.loc, part.bytes, [sum_])
+        total, more, part = map(whole_tile, (dst or first.place, rest, first.place))
+        added = TensorTensor(dst=total, data1=more, data2=part, op="add", loc=first.loc)
+        self.body.append(added)
+        return added
 
     def _evict_to_sbuf(self, value: _Value, place: Tile) -> None:
         """Move a value of PSUM to SBUF, for good where all that follows finds it there."""
@@ -310,11 +307,16 @@ class _Spiller:
         if self._is_legal_at(value, there):
             value.home = Memory.SBUF
         else:
-            uses = value.uses[value.used :]
-            held = _Value(there, uses, Memory.SBUF, is_new=False, loc=value.loc)
-            value.copy, held.written, held.loads = held, value.written, None
+            value.copy = held = self._value_in_sbuf(value, there)
         self._enter(held, there)
         self._store(value, there, place)
+
+    def _value_in_sbuf(self, value: _Value, there: Tile) -> _Value:
+        """What a value of PSUM has come to, at a tile of SBUF."""
+        uses, written = value.uses[value.used :], value.written
+        return _Value(
+            there, uses, Memory.SBUF, loads=None, is_new=False, loc=value.loc, written=written
+        )
 
     def _is_legal_at(self, value: _Value, there: Tile) -> bool:
         """Whether every later access is legal with the value at another tile."""

@@ -47,10 +47,11 @@ def _squares(data: NkiTensor) -> list[tuple[Range, Range]]:
 
 
 def _nc_transpose(*args: Any, **kwargs: Any) -> NkiInstruction:
-    if len(args) > 2 or "engine" in kwargs:
+    chosen = args[2] if len(args) > 2 else kwargs.get("engine")
+    if chosen is engine.vector:  # others are what most calls name
         given = _bind(args, dict(kwargs))
         dst, data = _flat(given, "dst"), _flat(given, "data")
-        if given["engine"] is engine.vector and dst is not None and data is not None:
+        if dst is not None and data is not None:
             count = len(_squares(data))
             if dst.shape == data.shape[::-1] and count > 1:
                 text = (

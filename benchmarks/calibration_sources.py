@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 from calibration_rows import Row
+from markdown_table import rows_of
 
 from glia.arch import readings as names
 from glia.arch.constant import Constant
@@ -151,12 +152,7 @@ def of_page(path: Path, name: str, title: Callable[[str], bool], rank: bool = Tr
 
 def of_table(path: Path, name: str, is_of: Callable[[Sequence[str]], bool]) -> Found:
     """The rows of NKIBENCH.md that belong to a publication, those without a time left out."""
-    cells = [
-        [cell.strip() for cell in line[1:-1].split(" | ")]
-        for line in path.read_text().splitlines()
-        if line.startswith("| ")
-    ]
-    timed = [each for each in cells[2:] if each[5] and is_of(each)]
+    timed = [each for each in rows_of(path.read_text()) if each[5] and is_of(each)]
     return Found(name, *(tuple(float(each[n]) for each in timed) for n in (3, 4)))
 
 

@@ -19,10 +19,11 @@ import json
 import resource
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from markdown_table import rows_of, table_of
 from workload import BOTH, Workload
 from workloads import workloads
 
@@ -140,18 +141,6 @@ def _cpu_seconds() -> float:
     return time.process_time() + children.ru_utime + children.ru_stime
 
 
-def table_of(rows: Iterable[Sequence[str]]) -> str:
-    """Rows of cells as a table in Markdown."""
-    lines = [HEADINGS, ("---",) * len(HEADINGS), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def rows_of(text: str) -> list[tuple[str, ...]]:
-    """The rows of a table that `table_of` wrote, below its headings."""
-    lines = [line for line in text.splitlines() if line.startswith("| ")][2:]
-    return [tuple(cell.strip() for cell in line[1:-1].split(" | ")) for line in lines]
-
-
 def updated(text: str, rows: Iterable[Row]) -> str:
     """The report with these rows in place of those of the same workload, target and level."""
     known = {cells[:3]: cells for cells in rows_of(text)}
@@ -159,7 +148,7 @@ def updated(text: str, rows: Iterable[Row]) -> str:
     order = {(work.name, t): n for n, work in enumerate(workloads()) for t in BOTH}
     kept = [key for key in known if key[:2] in order]
     kept.sort(key=lambda key: (order[key[0], key[1]], BOTH.index(key[1]), key[2]))
-    return ABOUT + table_of(known[key] for key in kept) + "\n"
+    return ABOUT + table_of(HEADINGS, (known[key] for key in kept)) + "\n"
 
 
 def main() -> int:
@@ -175,7 +164,7 @@ def main() -> int:
     works = [work for work in workloads() if chosen.only.lower() in work.name.lower()]
     skipped = [work.name for work in works if work.heavy and not chosen.heavy]
     rows = []
-    print(table_of([]), flush=True)
+    print(table_of(HEADINGS, []), flush=True)
     for work in works:
         for target in (chosen.target,) if chosen.target else work.targets:
             if work.name in skipped:

@@ -24,6 +24,7 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
+from markdown_table import rows_of, table_of
 
 from glia.base.errors import CompileError
 from glia.nki.run.testing import profile_kernel
@@ -189,12 +190,10 @@ def _is_first(cell: Sequence[str], cells: Sequence[Sequence[str]]) -> bool:
 
 def updated(text: str, found: Sequence[Row]) -> str:
     """The report with these rows in place of those of the same kernel and target."""
-    lines = [line for line in text.splitlines() if line.startswith("| ")][2:]
-    known = {tuple(c[:3]): c for c in ([x.strip() for x in li[1:-1].split(" | ")] for li in lines)}
-    known |= {row.cells()[:3]: list(row.cells()) for row in found}
+    known = {cells[:3]: cells for cells in rows_of(text)}
+    known |= {row.cells()[:3]: row.cells() for row in found}
     cells = [known[key] for key in sorted(known)]
-    table = [f"| {' | '.join(line)} |" for line in (HEADINGS, ("---",) * len(HEADINGS), *cells)]
-    return ABOUT + "\n".join((*summary(cells), "", *table)) + "\n"
+    return ABOUT + "\n".join((*summary(cells), "", table_of(HEADINGS, cells))) + "\n"
 
 
 def main(accelopt: str, kda: str, *operations: str) -> int:

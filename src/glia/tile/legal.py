@@ -20,6 +20,7 @@ from glia.tile.ir import (
     Dynamic,
     Exchange,
     Expr,
+    Group,
     Guard,
     Index,
     Load,
@@ -67,11 +68,13 @@ def verify(program: Program) -> None:
 def _verify_groups(program: Program) -> None:
     nests = {nest.name for nest in program.nests()}
     grouped: set[str] = set()
+    known: dict[str, Group] = {}
     for group in program.groups:
         names = {member.nest for _, member in group.members()}
         _require(bool(names) and names <= nests, f"group {group.name} names a nest that is missing")
         _require(not names & grouped, f"a nest of group {group.name} is in another group")
         grouped |= names
+        _require(known.setdefault(group.name, group) is group, f"two groups are named {group.name}")
         reason = why_illegal(group, program)
         _require(not reason, f"group {group.name} is illegal: {reason}")
 

@@ -111,8 +111,17 @@ TWICE = (
     .replace("[t e s]", "[t e]")
 )
 
+TWO_GROUPS = swapped(
+    "      for 64 by 32 copies 1 {\n"
+    "        member div.0 [i j] schedule vector partition=i tiles=[i:128 j:32] order=[]\n"
+    "      }\n    }\n  }\n",
+    "    }\n  }\n  group h on_chip [] {\n    for 300 by 128 copies 2 {\n"
+    "      member div.0 [i] schedule vector partition=i tiles=[i:128 j:64] order=[]\n    }\n  }\n",
+)()
+
 BROKEN = {
     "names a nest that is missing": swapped("member sum.0", "member sum.1"),
+    "two groups are named g": lambda: TWO_GROUPS.replace("group h", "group g"),
     "is in another group": swapped("group g", "group h on_chip [] { for 300 by 1 copies 1 { "
         "member max.0 [i] schedule vector partition=i tiles=[] order=[] } }\n  group g"),
     "are no consecutive statements": swapped("member exp.0 [a]", "member div.0 [i]"),
@@ -129,6 +138,10 @@ BROKEN = {
     "the writers of t write in an iteration is no box": lambda: TWICE,
     "reads s before it is written": lambda: EARLY,
 }  # fmt: skip
+
+
+def test_groups_with_names_of_their_own_are_legal() -> None:
+    verify(parse_program(TWO_GROUPS))
 
 
 @pytest.mark.parametrize("message", BROKEN, ids=lambda text: text.replace(" ", "-"))

@@ -151,10 +151,11 @@ class _Finder:
                 result.append(run[at])
                 at += 1
                 continue
+            name = f"rows.{self.count}"
             self.count += 1
             result += self._run(best.before)
             result += best.chain.nests
-            self.found.append(replace(best.found.group, name=f"rows.{self.count - 1}"))
+            self.found.append(replace(best.found.group, name=name))
             at += best.length
             if best.after:
                 return result + self._run([*best.after, *run[at:]])

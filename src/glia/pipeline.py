@@ -372,16 +372,16 @@ PIPELINE: tuple[Pass, ...] = (
         after={"expand_scalars": "it leaves the accesses of nests as they stay"},
     ),
     Pass(
-        "merge_few_rows",
-        f"{_TILE}merge_few_rows:merge_few_rows",
+        "merge_rows",
+        f"{_TILE}merge_rows:merge_rows",
         makes="tile",
-        after={"split_batches": "what few rows are left are those of all nests"},
+        after={"split_batches": "batches are axes by themselves, which their products keep"},
     ),
     Pass(
         "merge_blocks",
         f"{_TILE}merge_blocks:merge_blocks",
         makes="tile",
-        after={"merge_few_rows": "rows of several axes may be enough"},
+        after={"merge_rows": "rows of several axes may be enough"},
     ),
     Pass(
         "fill_partitions",
@@ -393,7 +393,7 @@ PIPELINE: tuple[Pass, ...] = (
         "put_channels_first",
         f"{_TILE}put_channels_first:put_channels_first",
         makes="tile",
-        after={"merge_few_rows": "it merges dimensions that are neighbours"},
+        after={"merge_rows": "it merges dimensions that are neighbours"},
         options=("target",),
     ),
     Pass(

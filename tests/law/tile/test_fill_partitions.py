@@ -63,7 +63,7 @@ def _scheduled(name: str, stop_after: str) -> tuple[Program, np.ndarray[Any, Any
 
 @pytest.mark.parametrize("name", CASES)
 def test_values_are_those_of_the_nests_before(name: str) -> None:
-    before, x = _scheduled(name, "merge_few_rows")
+    before, x = _scheduled(name, "merge_rows")
     after = fill_partitions(before, CompileOptions(target="trn2"))
     verify(after)
     wanted, found = evaluate(before, [x])[0], evaluate(after, [x])[0]

@@ -107,7 +107,7 @@ def test_axes_are_merged_where_long_runs_are_read_by_blocks(name: str, batch: in
     arguments = _arguments(batch)
     nests = _nests(name, arguments, "merge_blocks")
     verify(nests)
-    before = _nests(name, arguments, "merge_few_rows")
+    before = _nests(name, arguments, "merge_rows")
     assert (nests.body != before.body) == PROGRAMS[name][1]
     (found,) = evaluate(nests, arguments)
     np.testing.assert_allclose(found, PROGRAMS[name][0](*arguments), rtol=1e-4, atol=1e-5)
@@ -115,7 +115,7 @@ def test_axes_are_merged_where_long_runs_are_read_by_blocks(name: str, batch: in
 
 def test_copies_are_made_where_their_original_is_and_read_instead() -> None:
     """What is copied for each element and read no more is not made."""
-    before = _nests("a group norm of images", _arguments(), "merge_few_rows")
+    before = _nests("a group norm of images", _arguments(), "merge_rows")
     after = _nests("a group norm of images", _arguments(), "merge_blocks")
     gone = before.buffers.keys() - after.buffers.keys()
     assert {f"{name}.each" for name in gone} <= after.buffers.keys()

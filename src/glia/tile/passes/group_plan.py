@@ -153,7 +153,7 @@ class GroupPlan:
             for access in nest.accesses:
                 if not any(each.coefficient(axis) for each in access.index):
                     continue
-                dimension = row_dim(_from_block(access.index), axis)
+                dimension = self._row_dim(access, axis)
                 shape = self.buffers[access.buffer].shape
                 is_innermost = math.prod(shape[dimension + 1 :]) == 1 < math.prod(shape[:dimension])
                 is_few = (
@@ -163,6 +163,17 @@ class GroupPlan:
                 if dimension < 0 or (is_slow and access not in operands):
                     return False
         return True
+
+    def _row_dim(self, access: Load | Store, axis: str) -> int:
+        """The dimension of an access that the rows index; -1 if none.
+
+        In HBM other axes may choose where the rows begin: those of an image, or of a sequence.
+        """
+        index = _from_block(access.index)
+        named = [d for d, each in enumerate(index) if each.coefficient(axis)]
+        if access.buffer in self.on_chip or len(named) != 1:
+            return row_dim(index, axis)
+        return named[0] if index[named[0]].coefficient(axis) == 1 else -1
 
     def _is_one_range(self) -> bool:
         """Whether the rows are the same ones of a buffer wherever nests access it.

@@ -95,10 +95,11 @@ def _wishes(nest: Nest, buffers: Mapping[str, Buffer]) -> list[_Wish]:
     swept = frozenset(nest.reduction.axes)
     found: list[_Wish] = []
     for image, other in (operands, operands[::-1]):
-        windows = {d for d, e in enumerate(image.index) if _is_windowed(e, swept)}
-        if not windows or any(_is_windowed(e, swept) for e in other.index):
+        batch = axes_of(image) & axes_of(other) - swept
+        windows = {d for d, e in enumerate(image.index) if _is_windowed(e, swept, batch)}
+        if not windows or any(_is_windowed(e, swept, batch) for e in other.index):
             continue
-        positions = {v for d in windows for v in image.index[d].variables} - swept
+        positions = {v for d in windows for v in image.index[d].variables} - swept - batch
         known = swept | (axes_of(other) & {v for e in nest.target.index for v in e.variables})
         shape = buffers[image.buffer].shape
         last = _last_dim(image.index, shape)
@@ -112,10 +113,13 @@ def _wishes(nest: Nest, buffers: Mapping[str, Buffer]) -> list[_Wish]:
     return found
 
 
-def _is_windowed(expression: Affine, swept: frozenset[str]) -> bool:
-    """Whether an index is that of a window: of a parallel axis and of a reduced one."""
+def _is_windowed(expression: Affine, swept: frozenset[str], batch: frozenset[str]) -> bool:
+    """Whether an index is that of a window: of a parallel axis and of a reduced one.
+
+    An axis of the `batch`, which both operands have, chooses where rows begin.
+    """
     names = {*expression.variables}
-    return bool(names & swept) and bool(names - swept)
+    return bool(names & swept) and bool(names - swept - batch)
 
 
 def _last_dim(index: tuple[Affine, ...], shape: tuple[int, ...]) -> int:

@@ -1,19 +1,23 @@
-"""Few rows in several axes become one axis of more rows.
+"""Rows in several axes become one axis of more rows.
 
 A softmax over [8, 4, 4096] has 8 or 4 values for the 128 partitions, and a DMA engine serves a few
-partitions only. Where all nests that access a temporary sweep two neighbouring dimensions of it by
-two axes of their own, the two dimensions become one, and so do the axes: [32, 4096].
+partitions only. The rows of a product over [8, 197, 768] are two tiles for each of 8, the second
+half empty, in a loop of two iterations in another one. Where all nests that access a buffer sweep
+two neighbouring dimensions of it by two axes of their own, the two dimensions become one, and so do
+the axes: [32, 4096], [1576, 768]. A product that has one of the axes in both of its operands, as a
+batch, keeps its axes and reads rows from 197 * b on.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from glia.base.affine import Affine
 from glia.options import CompileOptions
-from glia.tile.contraction import PARTITIONS, contraction_operands
+from glia.tile.contraction import PARTITIONS, axes_of, contraction_operands
 from glia.tile.ir import (
     Expr,
     Index,
@@ -27,6 +31,7 @@ from glia.tile.ir import (
 from glia.tile.nest_rewriting import are_as_one, map_leaves, map_nests, merge_axes
 
 Pair = tuple[str, str]  # an axis, and the one inside of it
+KEPT: Pair = ("", "")  # of a nest whose axes stay
 
 
 @dataclass
@@ -37,8 +42,8 @@ class _Merge:
     axes: dict[str, Pair] = field(default_factory=dict)
 
 
-def merge_few_rows(program: Program, options: CompileOptions) -> Program:
-    """Merge dimensions of temporaries, and axes, where a reduction has few rows otherwise."""
+def merge_rows(program: Program, options: CompileOptions) -> Program:
+    """Merge dimensions of buffers, and axes, of products and where rows are few otherwise."""
     for name in [nest.name for nest in program.nests() if _pairs(nest)]:
         nest = next(each for each in program.nests() if each.name == name)
         for pair in _pairs(nest):
@@ -52,10 +57,13 @@ def merge_few_rows(program: Program, options: CompileOptions) -> Program:
 def _pairs(nest: Nest) -> list[Pair]:
     """Neighbouring axes that leave partitions idle and are worth being one.
 
-    Of a map these are axes that it writes as one, as the rows and columns of an image's patches.
+    Of a product these are rows that one of its operands has; of a map what it writes as one, as the
+    rows and columns of an image's patches.
     """
     rows = [axis.name for axis in nest.parallel_axes if axis.extent > 1]
     pairs = list(itertools.pairwise(rows))
+    if contraction_operands(nest) is not None:
+        return [pair for pair in pairs if _are_rows(nest, pair)]
     if nest.reduction is not None:
         return pairs if _has_few_rows(nest) else []
     extents = nest.extents
@@ -68,6 +76,17 @@ def _pairs(nest: Nest) -> list[Pair]:
             for part in nest.target.index
         )
     ]
+
+
+def _are_rows(nest: Nest, axes: Iterable[str]) -> bool:
+    """Whether one operand of a product alone has all of these axes, and none as a window's."""
+    operands = contraction_operands(nest)
+    assert operands is not None and nest.reduction is not None
+    left, right = map(axes_of, operands)
+    own, swept = {*axes}, {*nest.reduction.axes}
+    parts = (part for load in operands for part in load.index if own & {*part.variables})
+    is_windowed = any(swept & {*part.variables} for part in parts)
+    return not is_windowed and (own <= left - right or own <= right - left)
 
 
 def _has_few_rows(nest: Nest) -> bool:
@@ -88,8 +107,8 @@ class _Search:
             fixed |= {o.load.buffer for each in nest.accesses for o in each.dynamic}
             for name in {access.buffer for access in nest.accesses}:
                 self.users.setdefault(name, []).append(nest)
-        temporaries = {n for n, each in program.buffers.items() if each.role == "temporary"}
-        self.mergeable = temporaries - fixed
+        fixed |= {name for pair in program.aliases for name in pair}
+        self.mergeable = program.buffers.keys() - fixed
 
     def merge(self, nest: Nest, pair: Pair) -> _Merge | None:
         """What merges with these axes of a nest; None where some nest cannot follow."""
@@ -112,7 +131,7 @@ class _Search:
                     follows = self._pair_of(user, access.buffer, first)
                     if follows is None:
                         return None
-                    if follows != ("", "") and found.axes.get(user.name) != follows:
+                    if follows != KEPT and found.axes.get(user.name) != follows:
                         waiting.append((user, follows))
         return found
 
@@ -122,7 +141,7 @@ class _Search:
         return all(are_as_one(part, pair, nest.extents) for part in access.index)
 
     def _first_dim(self, nest: Nest, access: Load | Store, pair: Pair) -> int:
-        """The first of two dimensions of a temporary that two axes sweep whole; -1 if others."""
+        """The first of two dimensions of a buffer that two axes sweep whole; -1 if others."""
         outer, inner = pair
         first = next(d for d, e in enumerate(access.index) if {*pair} & {*e.variables})
         shape = self.buffers[access.buffer].shape[first : first + 2]
@@ -133,11 +152,11 @@ class _Search:
         is_own = access.buffer in self.mergeable
         return first if is_whole and is_plain and is_alone and is_own else -1
 
-    @staticmethod
-    def _pair_of(nest: Nest, buffer: str, first: int) -> Pair | None:
-        """The axes with which a nest sweeps two dimensions of a buffer; None if in another way.
+    def _pair_of(self, nest: Nest, buffer: str, first: int) -> Pair | None:
+        """The axes with which a nest sweeps two dimensions of a buffer; None if it cannot follow.
 
-        A contraction, which has no use for them as one, keeps its axes: ("", "").
+        KEPT where it keeps its axes: those of a batch, what it sums over or reads a part of, and
+        where a product or a map accesses something else along one of them only.
         """
         found: set[tuple[str, ...]] = set()
         for access in nest.accesses:
@@ -146,10 +165,24 @@ class _Search:
             if access.dynamic or (isinstance(access, Load) and access.guards):
                 return None
             found.add(tuple(n for e in access.index[first : first + 2] for n in e.variables))
-        if contraction_operands(nest) is not None:
-            return "", ""
         names = found.pop() if len(found) == 1 else ()
-        return (names[0], names[1]) if len(names) == 2 else None
+        swept = nest.reduction.axes if nest.reduction else ()
+        if len(names) != 2 or {*names} & {*swept}:
+            return KEPT
+        pair = names[0], names[1]
+        is_product = contraction_operands(nest) is not None
+        if is_product and not _are_rows(nest, pair):
+            return KEPT
+        may_keep = is_product or nest.reduction is None
+        is_kept = may_keep and _joins_indices(nest, pair) and not self._joins_accesses(nest, pair)
+        return KEPT if is_kept else pair
+
+    def _joins_accesses(self, nest: Nest, pair: Pair) -> bool:
+        """Whether all that a nest accesses is swept by two axes as one, or can be."""
+        return all(
+            self._is_joined(nest, each, pair) or self._first_dim(nest, each, pair) >= 0
+            for each in nest.accesses
+        )
 
 
 def _joins_indices(nest: Nest, pair: Pair) -> bool:

@@ -10,7 +10,11 @@ QUEUE_OWNERS = {
     "store": "scalar",
     "move": "gpsimd",
     "exchange": "gpsimd",
+    "overlap.store": "gpsimd",
+    "overlap.move": "sync",
 }  # one engine issues each queue, in order
+QUEUES_OF_OVERLAP = {"store": "overlap.store", "move": "overlap.move"}
+"""Of groups and blocks, whose issuers compute least: they wait for what a transfer waits for."""
 _QUEUE = "queue."
 
 

@@ -19,7 +19,7 @@ from glia.isa.operand import Memory, Pattern, Tile, whole_tile
 from glia.machine.instruction_rewriting import replace_tiles, substitute_instruction
 from glia.machine.ordering.list_order import Issue, StartState, list_order
 from glia.machine.ordering.memory_pressure import MemoryPressure
-from glia.machine.ordering.repeated_order import repeated_order
+from glia.machine.ordering.repeated_order import _Repetition, repeated_order
 from glia.machine.ordering.structure import Structures
 from glia.machine.ordering.tasks import AS_ACTIVATION, Task
 from glia.machine.passes.schedule import Scheduler
@@ -80,7 +80,7 @@ def _by_definition(
 
     def rank(position: int) -> tuple[float, float, int]:
         task = tasks[position]
-        start = max(min(free.get(each, 0.0) for each in task.streams), ready[position])
+        start = max(min(free.get(each, 0.0) for each in task.gates), ready[position])
         load = scheduler.table_load_ns(task.table, table)
         return start + load, -heights[position], position
 
@@ -89,8 +89,12 @@ def _by_definition(
         tight = [each for each in pressures if each.may_overflow()]
         fitting = [n for n in near if all(each.has_capacity(n) for each in tight)]
         task = tasks[min(fitting, key=rank) if fitting else left[0]]
+        issued = ready[task.position]
+        if task.issuer:
+            issued = max(issued, free.get(task.issuer, 0.0))
+            free[task.issuer] = issued + task.issue_ns
         ends = [
-            max(free.get(stream, 0.0), ready[task.position]) + duration
+            max(free.get(stream, 0.0), issued) + duration
             for stream, duration in zip(task.streams, task.durations, strict=True)
         ]
         number = ends.index(min(ends))
@@ -129,6 +133,26 @@ def test_the_list_order_is_that_of_a_look_at_every_task(
     found = list_order(tasks, window, pressures(), scheduler.table_load_ns, start)
     expected = _by_definition(tasks, window, pressures(), scheduler, start)
     assert [(n.task.position, n.way) for n in found] == [(n.task.position, n.way) for n in expected]
+
+
+def _store(of: int, engine: str) -> DmaCopy:
+    """A transfer to HBM that an engine issues."""
+    src = whole_tile(_tile(of))
+    dims = ((ELEMENTS, PARTITIONS), (1, ELEMENTS))
+    dst = Pattern(Tile("output", Memory.HBM, F32, 1, PARTITIONS * ELEMENTS), F32, dims)
+    return DmaCopy(dst=dst, src=src, queue="store", on=engine)
+
+
+def test_an_engine_waits_for_what_it_stores() -> None:
+    """A store right behind what it stores keeps its issuer from the activation after it."""
+    scheduler = Scheduler(ARCH, 64)
+    free_ns = []
+    for issuer in ("sync", "scalar"):
+        body = [_instruction("load", 1, 2, 0), _store(1, issuer), _instruction("exp", 4, 5, 0)]
+        repetition = _Repetition(body, "i", scheduler, moves_sums=False)
+        steady = repetition.run(scheduler.tasks(body))
+        free_ns.append(steady.free_ns["scalar"])
+    assert free_ns[1] > free_ns[0] + ARCH.dma_start_ns
 
 
 def _renamed(body: Sequence[Instr]) -> list[Instr]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import numpy as np
@@ -29,6 +29,7 @@ class BlockBuilder:
         self.constants: dict[str, np.ndarray] = {}  # HBM tile -> what it holds
         self.open_loops: dict[str, int] = {}  # variable -> trips, outermost first
         self.loc: Loc = UNKNOWN
+        self.queues: Mapping[str, str] = {}  # those that are used for others
         self._blocks: list[list[Statement]] = [[]]
         self._names: dict[str, int] = {}
         self._count: Counter[str] = Counter()
@@ -63,6 +64,15 @@ class BlockBuilder:
             yield self._count
         finally:
             self._count = before
+
+    @contextmanager
+    def using_queues(self, queues: Mapping[str, str]) -> Iterator[None]:
+        """Inside, transfers use other queues for those that `queues` names."""
+        before, self.queues = self.queues, queues
+        try:
+            yield
+        finally:
+            self.queues = before
 
     @contextmanager
     def nested(self) -> Iterator[list[Statement]]:
@@ -111,16 +121,18 @@ class BlockBuilder:
         """Copy between patterns of equal shape, in as few descriptors as four free dims allow."""
         dst, src = fold_dims((dst, src))
         if len(dst.dims) <= MOST_DIMS:
-            engine = QUEUE_OWNERS[queue]
-            self.emit(DmaCopy(dst=dst, src=src, queue=queue, on=engine, loc=self.loc))
+            used = self.queues.get(queue, queue)
+            engine = QUEUE_OWNERS[used]
+            self.emit(DmaCopy(dst=dst, src=src, queue=used, on=engine, loc=self.loc))
             return
         with self.loop(dst.dims[1][1]) as index:
             self.dma(_select_outer(dst, index), _select_outer(src, index), queue)
 
     def dma_transposed(self, dst: Pattern, src: Pattern, queue: str) -> None:
         """Copy between patterns of reversed shapes."""
-        engine = QUEUE_OWNERS[queue]
-        self.emit(DmaTranspose(dst=dst, src=src, queue=queue, on=engine, loc=self.loc))
+        used = self.queues.get(queue, queue)
+        engine = QUEUE_OWNERS[used]
+        self.emit(DmaTranspose(dst=dst, src=src, queue=used, on=engine, loc=self.loc))
 
 
 def _select_outer(pattern: Pattern, index: Affine) -> Pattern:

@@ -28,6 +28,7 @@ from glia.machine.passes.on_chip_space import (
     assign_addresses,
     on_chip_capacities,
 )
+from glia.machine.queues import QUEUES_OF_OVERLAP
 from glia.tile.ir import Nest, Schedule
 from glia.tile.passes.choose_layouts import unreached_buffers
 from glia.tile.passes.easier_schedules import plain_schedules, smaller_schedules
@@ -109,7 +110,8 @@ def _attempt(context: EmitContext, nest: Nest, plan: Plan) -> None:
     builder = context.builder
     made = len(builder.tiles)
     kind = emitter_of(plan.schedule)
-    with builder.attempt() as block, builder.counted() as count:
+    queues = QUEUES_OF_OVERLAP if plan.schedule.blocks else {}
+    with builder.using_queues(queues), builder.attempt() as block, builder.counted() as count:
         kind(context, nest, plan.schedule, plan.hoist_bytes).emit()
         require_room(context, block, made, context.resident_bytes.get(nest.name, 0))
         if context.is_checked:

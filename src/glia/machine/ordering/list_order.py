@@ -44,12 +44,12 @@ class StartState:
 
 @dataclass
 class _SimilarTasks:
-    """Available tasks with the same streams and the same table, in the order of their ranks.
+    """Available tasks with the same gates and the same table, in the order of their ranks.
 
-    The operands of those in `waiting` are there once all of the streams have work.
+    The operands of those in `waiting` are there once all of the gates have work.
     """
 
-    streams: tuple[str, ...]
+    gates: tuple[str, ...]
     table: str
     arrived: list[tuple[float, int]] = field(default_factory=list)
     waiting: list[Rank] = field(default_factory=list)
@@ -61,7 +61,7 @@ class _SimilarTasks:
 
     def ranks(self, free_ns: FreeTimes, load_ns: float) -> Iterator[Rank]:
         """The ranks of the tasks, least first, where a table takes so long to load before them."""
-        free = min([free_ns.get(stream, 0.0) for stream in self.streams])
+        free = min([free_ns.get(gate, 0.0) for gate in self.gates])
         while self.waiting and self.waiting[0][0] <= free:
             insort(self.arrived, self.waiting.pop(0)[1:])
         for height, position in self.arrived:
@@ -86,7 +86,7 @@ class _Available:
         if task.position >= self.limit:
             heapq.heappush(self.far, task.position)
             return
-        kind = task.streams, task.table
+        kind = task.gates, task.table
         place = self.ready_ns[task.position], -self.heights[task.position], task.position
         insort(self.similar.setdefault(kind, _SimilarTasks(*kind)).waiting, place)
 
@@ -116,10 +116,10 @@ class _Available:
     def take(self, position: int) -> Task:
         """Take the task of a position."""
         task = self.tasks[position]
-        similar = self.similar[task.streams, task.table]
+        similar = self.similar[task.gates, task.table]
         similar.remove(position)
         if not similar.arrived and not similar.waiting:
-            del self.similar[task.streams, task.table]
+            del self.similar[task.gates, task.table]
         return task
 
 
@@ -158,7 +158,11 @@ def list_order(
         is_issued[task.position] = True
         for pressure in pressures:
             pressure.issue(task.position)
-        number, end = _fastest_variant(task, free_ns, ready_ns[task.position])
+        issued_ns = ready_ns[task.position]
+        if task.issuer:
+            issued_ns = max(issued_ns, free_ns.get(task.issuer, 0.0))
+            free_ns[task.issuer] = issued_ns + task.issue_ns
+        number, end = _fastest_variant(task, free_ns, issued_ns)
         end += loads[task.table]
         if task.table not in ("", table):
             table = task.table

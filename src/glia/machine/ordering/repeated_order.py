@@ -256,14 +256,19 @@ class _Repetition:
                 for in_order in [streams[each % count] == stream]
             ]
             resource = resource_of(stream, arch)
-            steps.append((task.position, resource, task.durations[0], task.table, seen_ns))
+            gate = task.issuer, task.issue_ns
+            steps.append((task.position, resource, task.durations[0], task.table, gate, seen_ns))
         ready_ns = [0.0] * (count * (REPETITIONS + 1))
         free_ns: dict[str, float] = {}
         table = ""
         ends = [0.0]
         for first in range(0, count * REPETITIONS, count):
-            for position, resource, duration, needed, seen_ns in steps:
-                end = max(free_ns.get(resource, 0.0), ready_ns[first + position]) + duration
+            for position, resource, duration, needed, (issuer, issue_ns), seen_ns in steps:
+                start = ready_ns[first + position]
+                if issuer:
+                    start = max(start, free_ns.get(issuer, 0.0))
+                    free_ns[issuer] = start + issue_ns
+                end = max(free_ns.get(resource, 0.0), start) + duration
                 if needed:
                     end += load_ns(needed, table)
                     table = needed

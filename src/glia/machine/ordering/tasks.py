@@ -27,9 +27,18 @@ class Task:
     durations: tuple[float, ...]  # ns, of each variant
     latency: float  # ns from the end of the instruction to its result being visible
     table: str = ""  # the activation table that it needs on the Scalar Engine
+    issuer: str = (
+        ""  # of a transfer: the engine that issues it, in order, once its operands are there
+    )
+    issue_ns: float = 0.0  # for which it keeps that engine
     successors: list[int] = field(default_factory=list)
     readers: set[int] = field(default_factory=set)  # the successors that read what it writes
     waiting_for: int = 0  # how many tasks it is a successor of
+
+    @property
+    def gates(self) -> tuple[str, ...]:
+        """The streams of which one must be free to issue it: a transfer waits in its queue."""
+        return (self.issuer,) if self.issuer else self.streams
 
     def seen_ns(self, follower: Task, stream: str, end: float) -> float:
         """When a successor may start, if this one ends on a stream at `end`.

@@ -304,9 +304,12 @@ class Scheduler:
         if known is None:
             known = self._facts[key] = self._facts_of(instruction)
         streams = stream_of(instruction), *known.streams
-        return Task(
+        task = Task(
             position, instruction, known.ways, streams, known.durations, known.latency, known.table
         )
+        if isinstance(instruction, Transfer):
+            task.issuer, task.issue_ns = instruction.runs_on, self.arch.dma_issue_ns
+        return task
 
     def _facts_of(self, instruction: Instr) -> _Facts:
         variants = tuple(self.variants(instruction))

@@ -21,6 +21,7 @@ from glia.machine.passes.on_chip_space import (
     on_chip_capacities,
     round_up,
 )
+from glia.machine.queues import QUEUES_OF_OVERLAP
 from glia.tile.contraction import row_dim
 from glia.tile.ir import Group, Load, Member, Nest, Schedule, SharedLoop
 from glia.tile.passes.group_nests import HOIST_SHARE
@@ -88,7 +89,7 @@ def emit_group(context: EmitContext, group: Group, nests: Mapping[str, Nest]) ->
     builder = context.builder
     made = len(builder.tiles)
     resident = max(context.resident_bytes.get(name, 0) for name in nests)
-    with builder.attempt() as block:
+    with builder.using_queues(QUEUES_OF_OVERLAP), builder.attempt() as block:
         _GroupEmitter(context, group, nests).emit()
         require_room(context, block, made, resident)
         if context.is_checked:

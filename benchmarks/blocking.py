@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from scipy.stats import spearmanr
 
 import glia
-import glia.tile.blocking.choose_blocks as choose_blocks
+import glia.tuning.choose_blocks as choose_blocks
 from glia.arch import get_target
 from glia.profile.report import profile_programs
 from glia.tile.blocking.model import Blocking, BlockingModel, Contraction
@@ -62,7 +62,7 @@ def rows(case: tuple[Any, ...], count: int) -> Iterator[Row]:
         if found.fits(facts, arch) and found.instructions <= effort.instructions
     ]
     for blocking, modelled_ns in random.Random(count).sample(fitting, min(count, len(fitting))):
-        with mock.patch.object(choose_blocks, "find_blocking", lambda *_: blocking):  # noqa: B023
+        with mock.patch.object(choose_blocks, "propose_blockings", lambda *_: (blocking,)):  # noqa: B023
             neff = glia.compile(lowered, target=target, auto_cast="none", optlevel=OPTLEVEL)
         timing = profile_programs(neff.programs, target).timing
         yield Row(blocking, modelled_ns, timing.end_ns - timing.begin_ns, model.array_ns)
@@ -72,10 +72,11 @@ def facts_of(lowered: Any, target: str) -> Contraction:
     """What the search knows of the only contraction of a module."""
     found: list[Contraction] = []
 
-    def note(facts: Contraction, *_: object) -> None:
+    def note(facts: Contraction, *_: object) -> tuple[Blocking, ...]:
         found.append(facts)
+        return ()
 
-    with mock.patch.object(choose_blocks, "find_blocking", note):
+    with mock.patch.object(choose_blocks, "propose_blockings", note):
         glia.compile(lowered, target=target, auto_cast="none", optlevel=OPTLEVEL)
     return found[0]
 

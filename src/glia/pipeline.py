@@ -463,7 +463,7 @@ PIPELINE: tuple[Pass, ...] = (
     ),
     Pass(
         "choose_blocks",
-        "glia.tile.blocking.choose_blocks:choose_blocks",
+        "glia.tuning.choose_blocks:choose_blocks",
         makes="tile",
         after={
             "choose_layouts": "blocks share SBUF with what is resident, and need not load it",

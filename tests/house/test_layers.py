@@ -10,7 +10,7 @@ from house.source import PACKAGE, functions, imported, nodes_of, place, python_f
 
 ORDER = (
     "base", "arch", "options", "cc_flags", "isa", "graph", "frontend", "tile", "machine", "neff",
-    "custom_call", "pipeline", "sim", "timing", "alternatives", "compile_report",
+    "custom_call", "pipeline", "sim", "timing", "tuning", "alternatives", "compile_report",
     "compile_messages", "cache", "compiler", "profile", "runtime", "ntff", "triage", "nki",
     "kernels", "plan", "plugins", "conformance", "cli",
 )  # fmt: skip
@@ -36,6 +36,7 @@ LAZY = {
 
 # Modules ahead that a file names as text, to import them when they are needed
 NAMED = {
+    "pipeline.py": "the pass that times what it proposes loads when it runs, as all passes do",
     "plan/part_process.py": "the plugin that writes parts of decoders loads where one is compiled",
     "nki/run/frameworks.py": "a plugin loads when a kernel is given what its framework traces",
     "frontend/exported_program.py": "the plugin that writes HLO loads when PyTorch has exported",

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 import glia
-import glia.tile.blocking.choose_blocks as module
+import glia.tuning.choose_blocks as module
 from glia.arch import get_target
 from glia.tile.blocking.model import BlockedOperand, Blocking, BlockingModel, Contraction
-from glia.tile.blocking.search import EFFORTS, blockings, find_blocking
+from glia.tile.blocking.search import EFFORTS, blockings, propose_blockings
 from glia.tile.ir import Program
 from glia.tile.text import parse_program, print_program
 from support.targets import CORES
@@ -66,10 +66,22 @@ def test_the_blocking_found_is_the_fastest_that_fits_a_room(target: str, optleve
     found = set()
     for room in (1 << 10, 3 << 10, 12 << 10, 48 << 10, 192 << 10):
         facts = replace(whole, sbuf_bytes=room)
-        chosen = find_blocking(facts, target, optlevel)
+        chosen = next(iter(propose_blockings(facts, target, optlevel, 1)), None)
         assert chosen == _fastest(facts, target, optlevel)
         found.add(chosen)
     assert len(found) > 2
+
+
+@pytest.mark.parametrize("target", CORES)
+def test_proposals_are_unlike_each_other_and_in_order(target: str) -> None:
+    facts = replace(_facts(1024, 2048, 1536), sbuf_bytes=64 << 10)
+    found = propose_blockings(facts, target, 2, 12)
+    model = BlockingModel(facts, get_target(target).arch)
+    times = [model.estimate(each).ns for each in found]
+    assert len(found) == 12 and times == sorted(times)
+    assert all(model.estimate(each).sbuf_bytes <= facts.sbuf_bytes for each in found)
+    cuts = [(*((loop.axis, loop.extent) for loop in each.loops), each.depths) for each in found]
+    assert len(set(cuts)) > 6
 
 
 def _facts(rows: int, depth: int, columns: int) -> Contraction:
@@ -87,7 +99,7 @@ def compiled_in(
     """The product in these blocks, and its tile program."""
     seen: list[Program] = []
     patch.setattr(module, "LEAST_ARRAY_NS", 0)
-    patch.setattr(module, "find_blocking", lambda *_: blocking)
+    patch.setattr(module, "propose_blockings", lambda *_: (blocking,))
 
     def note(snapshot: Any) -> None:
         if snapshot.level == "tile":
@@ -109,7 +121,7 @@ def test_blocks_change_no_value(name: str, target: str, monkeypatch: pytest.Monk
     found: list[Contraction] = []
     with monkeypatch.context() as patch:
         patch.setattr(module, "LEAST_ARRAY_NS", 0)
-        patch.setattr(module, "find_blocking", lambda facts, *_: found.append(facts))
+        patch.setattr(module, "propose_blockings", lambda facts, *_: found.append(facts) or ())
         glia.compile(lowered, target=target, auto_cast="none")
     tried = some_blockings(found[0], target, BLOCKINGS)
     assert len(tried) == BLOCKINGS

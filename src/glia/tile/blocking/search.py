@@ -10,7 +10,7 @@ does not depend on, where it stays.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import permutations, product
@@ -44,15 +44,32 @@ EFFORTS = {
 }
 
 
-def find_blocking(facts: Contraction, target: str, optlevel: int) -> Blocking | None:
-    """The blocks that a contraction is fastest in; None where none fit on chip."""
+def propose_blockings(
+    facts: Contraction, target: str, optlevel: int, count: int
+) -> tuple[Blocking, ...]:
+    """Up to `count` blockings of a contraction that fit on chip, from the fastest on by the model.
+
+    They are unlike each other: of those that differ in the copies of outer loops there is one.
+    """
     ranked = _ranked(replace(facts, sbuf_bytes=0), target, optlevel)
-    return next((each for size, each in ranked if size <= facts.sbuf_bytes), None)
+    fitting = (each for size, each in ranked if size <= facts.sbuf_bytes)
+    found: dict[Hashable, Blocking] = {}
+    for each in fitting:
+        found.setdefault(_shape(each), each)
+        if len(found) == count:
+            break
+    return tuple(found.values())
+
+
+def _shape(blocking: Blocking) -> Hashable:
+    """What a blocking is but for the copies of its loops around the innermost."""
+    loops = blocking.loops
+    return tuple((each.axis, each.extent) for each in loops), blocking.depths, loops[-1:]
 
 
 @lru_cache(maxsize=1024)
 def _ranked(facts: Contraction, target: str, optlevel: int) -> tuple[tuple[int, Blocking], ...]:
-    """(bytes of SBUF per partition, blocking), from the fastest on what takes less than all before.
+    """(bytes of SBUF per partition, blocking), from the fastest on.
 
     Contractions that differ in the room they have share it: layers of a model.
     """
@@ -64,11 +81,8 @@ def _ranked(facts: Contraction, target: str, optlevel: int) -> tuple[tuple[int, 
         for found, each in tried
         if found.banks <= arch.psum_banks and found.instructions <= effort.instructions
     ]
-    ranked: list[tuple[int, Blocking]] = []
-    for found, blocking in sorted(fitting, key=lambda each: (each[0].ns, each[0].instructions)):
-        if not ranked or found.sbuf_bytes < ranked[-1][0]:
-            ranked.append((found.sbuf_bytes, blocking))
-    return tuple(ranked)
+    fitting.sort(key=lambda each: (each[0].ns, each[0].instructions))
+    return tuple((found.sbuf_bytes, blocking) for found, blocking in fitting)
 
 
 def blockings(facts: Contraction, arch: Arch, effort: Effort) -> Iterator[Blocking]:

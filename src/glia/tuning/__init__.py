@@ -1,0 +1,1 @@
+"""Choices that parts of programs are compiled and timed for."""

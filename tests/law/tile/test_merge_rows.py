@@ -117,6 +117,23 @@ def test_a_layer_over_merged_rows_keeps_every_value(tokens: int, target: str) ->
     np.testing.assert_allclose(found, _encoder(*arguments), rtol=1e-3, atol=1e-3)
 
 
+def test_long_rows_that_are_reduced_by_blocks_stay_in_blocks() -> None:
+    """The blocks of the keys are an axis of the scores, and of the reductions over them."""
+    shape = jax.ShapeDtypeStruct((1, 16384, 128), jnp.bfloat16)
+
+    def attention(q: Any, k: Any, v: Any) -> Any:
+        scores = jnp.einsum("hqd,hkd->hqk", q, k).astype(jnp.float32)
+        return jnp.einsum("hqk,hkd->hqd", jax.nn.softmax(scores, -1).astype(v.dtype), v)
+
+    module = read_module(jax.jit(attention).lower(shape, shape, shape))
+    options = CompileOptions(auto_cast="none")
+    before, after = (
+        run_pipeline(module, options, stop_after=each) for each in ("split_batches", "merge_rows")
+    )
+    assert any(nest.name.endswith(".blocks") for nest in before.nests())
+    assert [n.extents for n in before.nests()] == [n.extents for n in after.nests()]
+
+
 def test_attention_between_merged_rows_is_one_group() -> None:
     arguments = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in _layer_arguments(2, 384)]
     lowered = jax.jit(_encoder).lower(*arguments)

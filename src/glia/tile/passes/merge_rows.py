@@ -156,7 +156,8 @@ class _Search:
         """The axes with which a nest sweeps two dimensions of a buffer; None if it cannot follow.
 
         KEPT where it keeps its axes: those of a batch, what it sums over or reads a part of, and
-        where a product or a map accesses something else along one of them only.
+        where a product or a map accesses something else along one of them only. Long rows that are
+        reduced by blocks stay in blocks.
         """
         found: set[tuple[str, ...]] = set()
         for access in nest.accesses:
@@ -167,10 +168,13 @@ class _Search:
             found.add(tuple(n for e in access.index[first : first + 2] for n in e.variables))
         names = found.pop() if len(found) == 1 else ()
         swept = nest.reduction.axes if nest.reduction else ()
+        is_product = contraction_operands(nest) is not None
+        is_innermost = first + 2 == len(self.buffers[buffer].shape)
+        if is_innermost and not is_product and len({*names} & {*swept}) == 1:
+            return None
         if len(names) != 2 or {*names} & {*swept}:
             return KEPT
         pair = names[0], names[1]
-        is_product = contraction_operands(nest) is not None
         if is_product and not _are_rows(nest, pair):
             return KEPT
         may_keep = is_product or nest.reduction is None

@@ -86,8 +86,8 @@ def _encoder(x: Any, q: Any, k: Any, v: Any, up: Any, down: Any) -> Any:
 
 def _layer_arguments(sequences: int, tokens: int) -> list[np.ndarray]:
     generator = np.random.default_rng(7)
-    shapes = [(sequences, tokens, 64), *[(64, 64)] * 3, (64, 96), (96, 64)]
-    return [generator.standard_normal(shape).astype(np.float32) * 0.3 for shape in shapes]
+    shapes = [(sequences, tokens, 128), *[(128, 128)] * 3, (128, 160), (160, 128)]
+    return [generator.standard_normal(shape).astype(np.float32) * 0.2 for shape in shapes]
 
 
 @pytest.mark.parametrize("tokens", [128, 197])

@@ -47,7 +47,8 @@ def merge_rows(program: Program, options: CompileOptions) -> Program:
     for name in [nest.name for nest in program.nests() if _pairs(nest)]:
         nest = next(each for each in program.nests() if each.name == name)
         for pair in _pairs(nest):
-            merge = _Search(program).merge(nest, pair)
+            is_product = contraction_operands(nest) is not None
+            merge = _Search(program, temporaries_only=not is_product).merge(nest, pair)
             if merge is not None:
                 program = _apply(program, merge)
                 break
@@ -63,7 +64,7 @@ def _pairs(nest: Nest) -> list[Pair]:
     rows = [axis.name for axis in nest.parallel_axes if axis.extent > 1]
     pairs = list(itertools.pairwise(rows))
     if contraction_operands(nest) is not None:
-        return [pair for pair in pairs if _are_rows(nest, pair)]
+        return [pair for pair in pairs if _is_large(nest) and _are_rows(nest, pair)]
     if nest.reduction is not None:
         return pairs if _has_few_rows(nest) else []
     extents = nest.extents
@@ -89,6 +90,15 @@ def _are_rows(nest: Nest, axes: Iterable[str]) -> bool:
     return not is_windowed and (own <= left - right or own <= right - left)
 
 
+def _is_large(nest: Nest) -> bool:
+    """Whether a product fills the array in all directions, so that its blocks of rows count."""
+    operands = contraction_operands(nest)
+    assert operands is not None
+    left, right = map(axes_of, operands)
+    sides = left - right, right - left, left & right & {axis.name for axis in nest.reduced_axes}
+    return all(math.prod(nest.extents[a] for a in side) >= PARTITIONS for side in sides)
+
+
 def _has_few_rows(nest: Nest) -> bool:
     """Whether a reduction without the PE leaves partitions idle that its other axes could fill."""
     extents = [axis.extent for axis in nest.parallel_axes if axis.extent > 1]
@@ -99,7 +109,7 @@ def _has_few_rows(nest: Nest) -> bool:
 class _Search:
     """The search for all that has to be merged together with one pair of axes."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, *, temporaries_only: bool) -> None:
         self.buffers = program.buffers
         self.users: dict[str, list[Nest]] = {}
         fixed = control_buffers(program.body)
@@ -108,7 +118,8 @@ class _Search:
             for name in {access.buffer for access in nest.accesses}:
                 self.users.setdefault(name, []).append(nest)
         fixed |= {name for pair in program.aliases for name in pair}
-        self.mergeable = program.buffers.keys() - fixed
+        temporaries = {n for n, each in program.buffers.items() if each.role == "temporary"}
+        self.mergeable = (temporaries if temporaries_only else program.buffers.keys()) - fixed
 
     def merge(self, nest: Nest, pair: Pair) -> _Merge | None:
         """What merges with these axes of a nest; None where some nest cannot follow."""

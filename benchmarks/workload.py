@@ -14,6 +14,7 @@ from jax.extend import core
 from ml_dtypes import bfloat16
 
 from glia.arch import Arch, get_target
+from glia.tile.contraction import PARTITIONS
 
 Array = Any
 Arguments = tuple[Any, ...]
@@ -77,16 +78,20 @@ class Workload:
         flops, moved = self.work
         found = {
             "DMA": moved / (arch.dma_engines * arch.dma_bytes_per_ns) / 1000,
-            "PE": sum(n / arch.peak_flops[_peak(dtype, arch)] for dtype, n in flops.items()) * 1e6,
+            "PE": sum(n / _peak_flops(dtype, arch) for dtype, n in flops.items()) * 1e6,
         }
         for engine, cycles in self.cycles.items():
             found[engine] = cycles / arch.clocks_ghz[engine] / 1000
         return found
 
 
-def _peak(dtype: str, arch: Arch) -> str:
+def _peak_flops(dtype: str, arch: Arch) -> float:
+    """Operations per second: what is published, rounded, or what the array does at its clock."""
     name = {"bfloat16": "bf16", "float32": "f32"}[dtype]
-    return name if name in arch.peak_flops else "bf16"
+    name = name if name in arch.peak_flops else "bf16"
+    passes = arch.tensor_passes.get(name, 1.0)
+    at_clock = 2 * PARTITIONS**2 * arch.clocks_ghz["tensor"] * 1e9 / passes
+    return max(arch.peak_flops[name], at_clock)
 
 
 def _bytes(value: Any) -> int:

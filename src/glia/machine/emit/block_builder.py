@@ -121,18 +121,21 @@ class BlockBuilder:
         """Copy between patterns of equal shape, in as few descriptors as four free dims allow."""
         dst, src = fold_dims((dst, src))
         if len(dst.dims) <= MOST_DIMS:
-            used = self.queues.get(queue, queue)
-            engine = QUEUE_OWNERS[used]
-            self.emit(DmaCopy(dst=dst, src=src, queue=used, on=engine, loc=self.loc))
+            used, issuer = self._queue(queue)
+            self.emit(DmaCopy(dst=dst, src=src, queue=used, on=issuer, loc=self.loc))
             return
         with self.loop(dst.dims[1][1]) as index:
             self.dma(_select_outer(dst, index), _select_outer(src, index), queue)
 
     def dma_transposed(self, dst: Pattern, src: Pattern, queue: str) -> None:
         """Copy between patterns of reversed shapes."""
+        used, issuer = self._queue(queue)
+        self.emit(DmaTranspose(dst=dst, src=src, queue=used, on=issuer, loc=self.loc))
+
+    def _queue(self, queue: str) -> tuple[str, str]:
+        """The queue that is used for another one, and the engine that issues it."""
         used = self.queues.get(queue, queue)
-        engine = QUEUE_OWNERS[used]
-        self.emit(DmaTranspose(dst=dst, src=src, queue=used, on=engine, loc=self.loc))
+        return used, QUEUE_OWNERS[used]
 
 
 def _select_outer(pattern: Pattern, index: Affine) -> Pattern:

@@ -27,9 +27,7 @@ class Task:
     durations: tuple[float, ...]  # ns, of each variant
     latency: float  # ns from the end of the instruction to its result being visible
     table: str = ""  # the activation table that it needs on the Scalar Engine
-    issuer: str = (
-        ""  # of a transfer: the engine that issues it, in order, once its operands are there
-    )
+    issuer: str = ""  # of a transfer: the engine that issues it, once its operands are there
     issue_ns: float = 0.0  # for which it keeps that engine
     successors: list[int] = field(default_factory=list)
     readers: set[int] = field(default_factory=set)  # the successors that read what it writes

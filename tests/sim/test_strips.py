@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable
 from typing import Any
 
@@ -376,5 +377,6 @@ def test_results_past_the_caches_are_the_same(offset: int, monkeypatch: pytest.M
     )  # fmt: skip
     values = np.random.default_rng(0).standard_normal((4, ROWS, width), np.float32)
     host = HostProgram(program)
-    assert any(getattr(code, "streamed", ()) for code in host.plan.builder.codes.values())
+    is_streamed = any(getattr(code, "streamed", ()) for code in host.plan.builder.codes.values())
+    assert is_streamed == (platform.machine() == "x86_64")
     assert host.run({"x": values})["y"].tobytes() == run(program, {"x": values})["y"].tobytes()

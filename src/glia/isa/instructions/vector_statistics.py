@@ -165,8 +165,12 @@ class BnAggr(Instr, engine="vector"):
 
 @of_rows
 def greatest(data: Array, count: int) -> Array:
-    """The greatest elements of each row, the greatest first, [P, count]; NaN is above all."""
-    return np.sort(data, axis=1)[:, : -count - 1 if data.shape[1] > count else None : -1]
+    """The greatest elements of each row, the greatest first, [P, count]; NaN is above all.
+
+    They keep their bits, which those of NaN do not when NumPy sorts values on every host.
+    """
+    places = np.argsort(data, axis=1)[:, : -count - 1 if data.shape[1] > count else None : -1]
+    return np.take_along_axis(data, places, axis=1)
 
 
 class Max8(Instr, engine="vector"):

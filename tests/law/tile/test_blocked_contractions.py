@@ -30,7 +30,9 @@ CASES = {
     "transposed": ("mk,nk->mn", (384, 256), (1030, 256)),
     "batch": ("bmk,bkn->bmn", (2, 260, 200), (2, 200, 600)),
     "heads": ("bsd,hde->bhse", (2, 140, 256), (3, 256, 64)),
+    "parts": ("mk,kn->mn", (430, 400), (400, 1300)),
 }
+FIRST = {"parts": ((130, 0), (0, 200))}  # of what is read of each operand, in each dimension
 
 
 def some_blockings(facts: Contraction, target: str, count: int) -> list[Blocking]:
@@ -115,9 +117,15 @@ def test_blocks_change_no_value(name: str, target: str, monkeypatch: pytest.Monk
     spec, *shapes = CASES[name]
     generator = np.random.default_rng(1)
     a, b = (generator.standard_normal(shape).astype(np.float32) for shape in shapes)
-    bias = generator.standard_normal(np.einsum(spec, a, b).shape).astype(np.float32)
-    lowered = jax.jit(lambda a, b, c: jnp.maximum(jnp.einsum(spec, a, b) + c, 0)).lower(a, b, bias)
-    wanted = np.maximum(np.einsum(spec, a, b) + bias, 0)
+    parts = [tuple(slice(low, None) for low in each) for each in FIRST.get(name, ((), ()))]
+    product = np.einsum(spec, a[parts[0]], b[parts[1]])
+    bias = generator.standard_normal(product.shape).astype(np.float32)
+
+    def function(a: Any, b: Any, c: Any) -> Any:
+        return jnp.maximum(jnp.einsum(spec, a[parts[0]], b[parts[1]]) + c, 0)
+
+    lowered = jax.jit(function).lower(a, b, bias)
+    wanted = np.maximum(product + bias, 0)
     found: list[Contraction] = []
     with monkeypatch.context() as patch:
         patch.setattr(module, "LEAST_ARRAY_NS", 0)

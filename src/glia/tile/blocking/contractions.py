@@ -30,7 +30,7 @@ def find_contraction(
     extents = nest.extents
     reduced = [axis.name for axis in nest.reduced_axes if axis.extent > 1]
     epilogue = list(loads(nest.finish))
-    is_plain = all(_is_plain(load, extents) for load in (left, right))
+    is_plain = all(_is_plain(load, extents, load.buffer in layouts) for load in (left, right))
     if reduced != [schedule.contract] or not is_plain or _has_few_rows(nest, left, right):
         return None
     if any(load.guards or load.dynamic for load in (left, right, *epilogue)):
@@ -57,14 +57,14 @@ def find_contraction(
     )
 
 
-def _is_plain(load: Load, extents: Mapping[str, int]) -> bool:
-    """Whether every axis indexes a dimension of its own, with step 1."""
+def _is_plain(load: Load, extents: Mapping[str, int], is_on_chip: bool) -> bool:
+    """Whether every axis indexes a dimension of its own, with step 1, and on chip from 0 on."""
     terms = [position.terms for position in load.index]
     names = [name for each in terms for name, _ in each]
     return (
         all(len(each) <= 1 and all(step == 1 for _, step in each) for each in terms)
         and len(set(names)) == len(names)
-        and all(not p.constant or not p.terms for p in load.index)
+        and not (is_on_chip and any(p.constant and p.terms for p in load.index))
         and set(names) <= extents.keys()
     )
 

@@ -179,13 +179,21 @@ def test_a_product_is_divided_among_two_cores(target: str) -> None:
     np.testing.assert_allclose(found[0], found[1], atol=0.01)
 
 
-def test_a_model_with_a_loop_runs_on_one_core_and_says_so() -> None:
-    def squared(x: Any) -> Any:
-        return jax.lax.while_loop(lambda y: jnp.sum(y) < 100, lambda y: y @ y, x)
+@pytest.mark.parametrize("target", ["trn2", "trn3"])
+def test_what_is_around_a_loop_is_divided_and_the_loop_is_not(target: str) -> None:
+    def grown(x: Any, y: Any) -> Any:
+        product = jnp.tanh(x @ y)
+        corner = product[:8, :8].astype(jnp.float32)
+        rounds = jax.lax.while_loop(lambda z: jnp.sum(z) < 100, lambda z: z + 1, corner)
+        return product @ x, rounds
 
-    neff = glia.compile(lowered(squared, floats(8, 8)), logical_nc_config=2)
-    assert len(neff.programs) == 1
-    assert any("runs on one core of its logical core: loops" in note for note in neff.notes)
+    arrays = [floats(1024, 1024).astype(ml_dtypes.bfloat16) for _ in range(2)]
+    module = lowered(grown, *arrays)
+    one, two = (glia.compile(module, target=target, logical_nc_config=n) for n in (1, 2))
+    assert len(two.programs) == 2 and time_of(two) < 0.9 * time_of(one)
+    assert any("kernels and exchanges: 1" in note for note in two.notes)
+    for alone, divided in zip(*(glia.load(neff)(*arrays) for neff in (one, two)), strict=True):
+        np.testing.assert_allclose(alone.astype(float), divided.astype(float), atol=0.05)
 
 
 def test_rows_that_are_all_summed_stay_on_one_core() -> None:

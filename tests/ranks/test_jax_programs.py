@@ -10,7 +10,9 @@ from jax.sharding import AbstractMesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import glia
+from glia import alternatives
 from glia.frontend.errors import BadStableHlo
+from glia.tile.cores.sharing import Sharing
 from ranks.jax_programs import PROGRAMS, piece, random
 
 TARGETS = ("trn1", "trn1n", "inf2", "trn2", "trn3")
@@ -22,6 +24,28 @@ def test_a_program_of_eight_devices_gives_what_one_gives(number: int) -> None:
     program = make()
     model = glia.load(glia.compile(program.lowered(), target=target), ranks=8)
     found = model.run_ranks(program.inputs_of_ranks())
+    for ours, theirs in zip(found, program.expected(), strict=True):
+        for one, other in zip(ours, theirs, strict=True):
+            np.testing.assert_allclose(one, other, rtol=2e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("number", range(len(PROGRAMS)))
+def test_ranks_of_two_cores_give_what_one_gives(
+    number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every nest is halved that can be, and two cores are kept, however little that saves."""
+
+    def halve(found: Sharing) -> float:
+        found.chosen = [choices[0] for choices in found.choices]
+        return 0.0
+
+    monkeypatch.setattr(Sharing, "search", halve)
+    monkeypatch.setattr(alternatives, "with_one_core", lambda ladder: ladder)
+    program, target = PROGRAMS[number](), ("trn2", "trn3")[number % 2]
+    neff = glia.compile(program.lowered(), target=target, logical_nc_config=2)
+    assert len(neff.programs) == 2
+    assert any("the first runs loops" in note for note in neff.notes)
+    found = glia.load(neff, ranks=8).run_ranks(program.inputs_of_ranks())
     for ours, theirs in zip(found, program.expected(), strict=True):
         for one, other in zip(ours, theirs, strict=True):
             np.testing.assert_allclose(one, other, rtol=2e-4, atol=2e-5)

@@ -6,7 +6,7 @@ a core's own, of which it has the elements that it uses.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -14,6 +14,7 @@ from glia.arch.instances import get_target
 from glia.options import CompileOptions
 from glia.tile.boxes import Box, elements, holds, hull, read_boxes, written_box
 from glia.tile.cores.sharing import ALONE, BOTH, CORES, Sharing, parts
+from glia.tile.dependences import is_barrier
 from glia.tile.ir import (
     Buffer,
     Exchange,
@@ -23,6 +24,7 @@ from glia.tile.ir import (
     Program,
     Statement,
     Store,
+    accessed_buffers,
 )
 from glia.tile.nest_rewriting import map_loads
 
@@ -34,12 +36,8 @@ UNDIVIDED = "runs on one core of its logical core: "
 
 def divide(program: Program, options: CompileOptions) -> tuple[Program, ...]:
     """The programs of two cores, or the program of one with a note that says why."""
-    nests = [each for each in program.body if isinstance(each, Nest)]
-    if len(nests) < len(program.body):
-        reason = "loops, branches, kernels and exchanges between ranks are not divided"
-        return (_with_note(program, UNDIVIDED + reason),)
-    sharing = Sharing(program, nests, get_target(options.target).arch)
-    if not nests or sharing.search() > WORTH_SHARE * sharing.alone_ns:
+    sharing = Sharing(program, get_target(options.target).arch)
+    if not program.body or sharing.search() > WORTH_SHARE * sharing.alone_ns:
         return (_with_note(program, f"{UNDIVIDED}two would not be faster"),)
     return divided(sharing)
 
@@ -63,11 +61,10 @@ class _CoreProgram:
     def program(self) -> Program:
         whole = self.sharing.program
         body = self._body()
-        own = [each for each in body if isinstance(each, Nest)]
-        met = {name for each in body if isinstance(each, Exchange) for name in each.outputs}
-        kept = self._private_boxes(own, met)
+        met = {name for each in body if is_barrier(each) for name in each.outputs}
+        kept = self._private_boxes(body, met)
         buffers: dict[str, Buffer] = {}
-        accessed = {name for nest in own for name in _names(nest)}
+        accessed = {name for each in body for name in accessed_buffers(each)}
         for name, buffer in whole.buffers.items():
             if buffer.role in ("input", "output"):
                 buffers[name] = buffer
@@ -86,7 +83,7 @@ class _CoreProgram:
                 if name in accessed
             },
             cores=CORES,
-            notes=(*whole.notes, self._note(own)),
+            notes=(*whole.notes, self._note()),
         )
 
     def _body(self) -> list[Statement]:
@@ -94,10 +91,10 @@ class _CoreProgram:
         body: list[Statement] = []
         outputs = {source: output for output, source in sharing.program.aliases}
         barriers = sharing.barriers()
-        for position, nest in enumerate(sharing.nests):
+        for position, statement in enumerate(sharing.body):
             for name in barriers.get(position, ()):
                 body.append(_barrier(outputs.get(name, name), str(position)))
-            part = parts(nest, sharing.chosen[position])[self.core]
+            part = parts(statement, sharing.chosen[position])[self.core]
             if part is not None:
                 body.append(part)
         for name in sharing.program.outputs:
@@ -107,15 +104,19 @@ class _CoreProgram:
                 body.append(_barrier(name, "end"))
         return body
 
-    def _private_boxes(self, nests: list[Nest], met: set[str]) -> dict[str, Box]:
+    def _private_boxes(self, body: Sequence[Statement], met: set[str]) -> dict[str, Box]:
         """Of buffers that are this core's own, the box that it uses where that is not all."""
         buffers = self.sharing.program.buffers
+        nests = [each for each in body if isinstance(each, Nest)]
         read: dict[str, Box] = {}
         written: dict[str, Box] = {}
         fixed = {
             offset.load.buffer for nest in nests for load in nest.loads for offset in load.dynamic
         }
         fixed |= {offset.load.buffer for nest in nests for offset in nest.target.dynamic}
+        fixed |= {
+            name for each in body if not isinstance(each, Nest) for name in accessed_buffers(each)
+        }
         for nest in nests:
             for name, box in read_boxes(nest, buffers):
                 read[name] = hull(read[name], box) if name in read else box
@@ -131,18 +132,18 @@ class _CoreProgram:
                 found[name] = used
         return found
 
-    def _note(self, nests: list[Nest]) -> str:
-        chosen = self.sharing.chosen
-        halved = sum(each not in (ALONE, BOTH) for each in chosen)
+    def _note(self) -> str:
+        sharing = self.sharing
+        pairs = zip(sharing.chosen, sharing.body, strict=True)
+        chosen = [choice for choice, each in pairs if isinstance(each, Nest)]
         both, alone = chosen.count(BOTH), chosen.count(ALONE)
+        others = len(sharing.body) - len(chosen)
+        whole = f"; the first runs loops, branches, kernels and exchanges: {others}" * bool(others)
         return (
-            f"core {self.core} of {CORES}: {halved} nests are divided, {both} computed by each "
-            f"core, {alone} by the first; they meet {len(self.sharing.barriers())} times"
+            f"core {self.core} of {CORES}: {len(chosen) - both - alone} nests are divided, {both} "
+            f"computed by each core, {alone} by the first; they meet {len(sharing.barriers())} "
+            f"times{whole}"
         )
-
-
-def _names(nest: Nest) -> set[str]:
-    return {nest.target.buffer, *(load.buffer for load in nest.loads)}
 
 
 def _barrier(buffer: str, place: str) -> Exchange:
@@ -158,7 +159,7 @@ def moved(
     statement: Statement, kept: Mapping[str, Box], buffers: Mapping[str, Buffer]
 ) -> Statement:
     """A statement whose accesses reach the boxes that buffers hold."""
-    if not isinstance(statement, Nest) or kept.keys().isdisjoint(_names(statement)):
+    if not isinstance(statement, Nest) or kept.keys().isdisjoint(accessed_buffers(statement)):
         return statement
     nest = map_loads(statement, lambda load: _moved_load(load, kept, buffers))
     return replace(nest, target=_moved_access(nest.target, kept))

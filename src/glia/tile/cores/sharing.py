@@ -1,9 +1,10 @@
-"""How two cores share the nests of a program: by rough times of their parts, and of barriers.
+"""How two cores share the statements of a program: by rough times of parts, and of barriers.
 
-Each nest is halved along an axis, computed by one core alone, or by each core for itself. A barrier
-stands wherever a core accesses what the other one has written since the last one, or writes what it
-has read. The choice is a local search from several beginnings: all by one core, along the first
-axes (rows, batches, heads), along the last ones (columns), and by each core for itself.
+Each nest is halved along an axis, computed by one core alone, or by each core for itself; loops,
+branches, kernels and exchanges between ranks run on the first core. A barrier stands wherever a
+core accesses what the other one has written since the last one, or writes what it has read. The
+choice is a local search from several beginnings: all by one core, along the first axes (rows,
+batches, heads), along the last ones (columns), and by each core for itself.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from dataclasses import dataclass, field, replace
 
 from glia.arch import Arch
 from glia.base.affine import Affine
-from glia.tile.boxes import Box, overlap, read_boxes, written_box
-from glia.tile.estimated_time import nest_ns
-from glia.tile.ir import Axis, Nest, Program, accessed_buffers
+from glia.tile.boxes import Box, overlap
+from glia.tile.dependences import accesses_of, written_buffers
+from glia.tile.estimated_time import estimated_ns
+from glia.tile.ir import Axis, Nest, Program, Statement, accessed_buffers
 from glia.tile.nest_rewriting import substitute_axes
 from glia.tile.row_search import row_axes
 
-ALONE = ""  # the first core computes the nest
+ALONE = ""  # the first core runs the statement
 BOTH = "*"  # each core computes it for itself
 CORES = 2
 SWEEPS = 8  # of the local search, at most
@@ -47,7 +49,7 @@ class Access:
 
 @dataclass(frozen=True)
 class _View:
-    """A nest under one choice: its time, and the accesses to each buffer that cores share."""
+    """A statement under one choice: its time, and the accesses to each buffer that cores share."""
 
     ns: float
     accesses: Mapping[str, list[Access]]
@@ -65,12 +67,16 @@ class _SearchState:
         self.counts = Counter(position for each in self.meetings.values() for position in each)
 
 
-def parts(nest: Nest, choice: str) -> tuple[Nest | None, ...]:
-    """What each core computes of a nest."""
-    if choice == BOTH:
-        return (nest,) * CORES
+def parts(statement: Statement, choice: str) -> tuple[Statement | None, ...]:
+    """What each core runs of a statement."""
     if choice == ALONE:
-        return (nest, *(None,) * (CORES - 1))
+        return (statement, *(None,) * (CORES - 1))
+    assert isinstance(statement, Nest), "only nests run on several cores"
+    return (statement,) * CORES if choice == BOTH else _halves(statement, choice)
+
+
+def _halves(nest: Nest, choice: str) -> tuple[Nest, ...]:
+    """A nest for each core's values of an axis."""
     whole = nest.extents[choice]
     cuts = [whole * core // CORES for core in range(CORES + 1)]
     return tuple(within_values(nest, choice, low, high) for low, high in itertools.pairwise(cuts))
@@ -85,31 +91,32 @@ def within_values(nest: Nest, name: str, low: int, high: int) -> Nest:
 
 @dataclass
 class Sharing:
-    """The nests of a program without control flow, and a choice for each, by position."""
+    """The statements of a program's body, and a choice for each, by position."""
 
     program: Program
-    nests: Sequence[Nest]
     arch: Arch
     chosen: list[str] = field(init=False)
 
     def __post_init__(self) -> None:
         self.root = dict(self.program.aliases)
+        self.body = self.program.body
         self._views: dict[tuple[int, str], _View | None] = {}
         self._names: dict[int, set[str]] = {}
         self.writers: dict[str, list[int]] = {}
         self.users: dict[str, list[int]] = {}
-        for position, nest in enumerate(self.nests):
-            self.writers.setdefault(self._root(nest.target.buffer), []).append(position)
+        for position, statement in enumerate(self.body):
+            for name in sorted({self._root(each) for each in written_buffers(statement)}):
+                self.writers.setdefault(name, []).append(position)
             for name in self._touched(position):
                 self.users.setdefault(name, []).append(position)
         self.barrier_ns = MEETING * (self.arch.dma_start_ns + self.arch.dma_completion_ns)
-        self.choices = [self._choices(position) for position in range(len(self.nests))]
-        self.chosen = [ALONE] * len(self.nests)
+        self.choices = [self._choices(position) for position in range(len(self.body))]
+        self.chosen = [ALONE] * len(self.body)
 
     @property
     def alone_ns(self) -> float:
         """What one core takes for everything."""
-        return sum(self._view(n, ALONE).ns for n in range(len(self.nests)))
+        return sum(self._view(n, ALONE).ns for n in range(len(self.body)))
 
     def search(self) -> float:
         """Choose; the estimated time with barriers."""
@@ -124,7 +131,7 @@ class Sharing:
         return best[0]
 
     def barriers(self) -> dict[int, list[str]]:
-        """By position of a nest, the buffers at which cores meet before it."""
+        """By position of a statement, the buffers at which cores meet before it."""
         found: dict[int, list[str]] = {}
         for name in self.writers:
             for position in self._meetings(name):
@@ -137,7 +144,7 @@ class Sharing:
         """All by one core; all along their first axes, and the last; by each core for itself."""
         axes = [[c for c in choices if c not in (ALONE, BOTH)] for choices in self.choices]
         first = [each[0] if each else ALONE for each in axes]
-        yield [ALONE] * len(self.nests)
+        yield [ALONE] * len(self.body)
         yield first
         yield [each[-1] if each else ALONE for each in axes]
         pairs = zip(self.choices, first, strict=True)
@@ -150,7 +157,7 @@ class Sharing:
         state.ns += self.barrier_ns * len(state.counts)
         for sweep in range(SWEEPS):
             before = state.ns
-            order = range(len(self.nests))
+            order = range(len(self.body))
             for position in order if sweep % 2 == 0 else reversed(order):
                 for choice in self.choices[position]:
                     self._attempt({position: choice}, state)
@@ -231,13 +238,15 @@ class Sharing:
     def _touched(self, position: int) -> set[str]:
         """The buffers that a nest accesses, of those in one place one."""
         if position not in self._names:
-            names = accessed_buffers(self.nests[position])
+            names = accessed_buffers(self.body[position])
             self._names[position] = {self._root(name) for name in names}
         return self._names[position]
 
     def _choices(self, position: int) -> list[str]:
-        """What may be chosen for a nest: axes in order, alone, and both where it is its own."""
-        nest = self.nests[position]
+        """What may be chosen: for nests axes in order, alone, and both where it is its own."""
+        nest = self.body[position]
+        if not isinstance(nest, Nest):
+            return [ALONE]
         axes = [axis.name for axis in row_axes(nest) if axis.extent >= CORES]
         found = [name for name in axes if self._find_view(position, name) is not None]
         target = self._root(nest.target.buffer)
@@ -254,32 +263,37 @@ class Sharing:
         """A nest under a choice; None where its parts touch what each other changes."""
         key = (position, choice)
         if key not in self._views:
-            self._views[key] = self._make_view(self.nests[position], choice)
+            self._views[key] = self._make_view(self.body[position], choice)
         return self._views[key]
 
-    def _make_view(self, nest: Nest, choice: str) -> _View | None:
+    def _make_view(self, statement: Statement, choice: str) -> _View | None:
         buffers = self.program.buffers
-        own = parts(nest, choice)
+        own = parts(statement, choice)
         accesses: dict[str, list[Access]] = {}
         for core, part in enumerate(own):
             if part is None:
                 continue
-            for name, box in read_boxes(part, buffers):
-                self._enter(accesses, name, Access(core, False, box))
-            if choice != BOTH:
-                written = Access(core, True, written_box(part, buffers))
-                self._enter(accesses, nest.target.buffer, written)
+            for name, is_write, box in accesses_of(part, self.program):
+                if not (is_write and choice == BOTH):
+                    self._enter(accesses, name, core, is_write, box)
         if any(a.conflicts(b) for each in accesses.values() for a in each for b in each):
             return None
-        return _View(max(nest_ns(part, buffers, self.arch) for part in own if part), accesses)
+        return _View(max(estimated_ns(part, buffers, self.arch) for part in own if part), accesses)
 
-    def _enter(self, accesses: dict[str, list[Access]], name: str, access: Access) -> None:
-        """Enter an access to a buffer; of another shape than the one in its place, to all of it."""
+    def _enter(
+        self,
+        accesses: dict[str, list[Access]],
+        name: str,
+        core: int,
+        is_write: bool,
+        box: Box | None,
+    ) -> None:
+        """Enter an access to a buffer, to all of it where the box in its place is not known."""
         root = self._root(name)
         shape = self.program.buffers[root].shape
-        if shape != self.program.buffers[name].shape:
-            access = replace(access, box=tuple((0, extent) for extent in shape))
-        accesses.setdefault(root, []).append(access)
+        if box is None or shape != self.program.buffers[name].shape:
+            box = tuple((0, extent) for extent in shape)
+        accesses.setdefault(root, []).append(Access(core, is_write, box))
 
     def _meetings(self, name: str) -> list[int]:
         """The positions before which cores must meet at a buffer."""

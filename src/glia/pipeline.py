@@ -353,6 +353,15 @@ PIPELINE: tuple[Pass, ...] = (
         after={"block_reductions": "the term of a maximum is that of the exponential about it"},
     ),
     Pass(
+        "read_pieces",
+        f"{_TILE}read_pieces:read_pieces",
+        makes="tile",
+        after={
+            "defer_factors": "what follows a product is in its finish, which stays in one piece"
+        },
+        options=("target",),
+    ),
+    Pass(
         "expand_scalars",
         "glia.tile.expand.expand_scalars:expand_scalars",
         makes="tile",

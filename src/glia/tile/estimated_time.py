@@ -52,22 +52,25 @@ def exchange_ns(exchange: Exchange, buffers: Mapping[str, Buffer], arch: Arch) -
 
 def nest_ns(nest: Nest, buffers: Mapping[str, Buffer], arch: Arch) -> float:
     """Nanoseconds of a nest: what its engine takes, or what it moves, whichever is longer."""
-    operands = contraction_operands(nest)
-    if operands is None:
-        lanes = math.prod(axis.extent for axis in nest.parallel_axes)
-        points = math.prod(nest.extents.values())
-        busy = arch.cycles_to_ns("vector", points / min(PARTITIONS, lanes))
-    else:
-        passes = max(arch.tensor_passes.get(each.dtype.name, 1.0) for each in operands)
-        columns = _product_columns(nest, *operands, arch.min_issue_cycles["tensor"])
-        busy = arch.cycles_to_ns("tensor", passes * columns)
     boxes = [*read_boxes(nest, buffers), (nest.target.buffer, written_box(nest, buffers))]
     moved = descriptors = 0
     for name, box in dict.fromkeys(boxes):
         moved += elements(box) * buffers[name].dtype.bytes
         descriptors += pieces(box, buffers[name].shape)
     described = descriptors * arch.dma_descriptor_ns / arch.dma_engines
-    return max(busy, moved / _bytes_per_ns(arch) + described)
+    return max(engine_ns(nest, arch), moved / _bytes_per_ns(arch) + described)
+
+
+def engine_ns(nest: Nest, arch: Arch) -> float:
+    """Nanoseconds that the array, or Vector, computes for a nest."""
+    operands = contraction_operands(nest)
+    if operands is None:
+        lanes = math.prod(axis.extent for axis in nest.parallel_axes)
+        points = math.prod(nest.extents.values())
+        return arch.cycles_to_ns("vector", points / min(PARTITIONS, lanes))
+    passes = max(arch.tensor_passes.get(each.dtype.name, 1.0) for each in operands)
+    columns = _product_columns(nest, *operands, arch.min_issue_cycles["tensor"])
+    return arch.cycles_to_ns("tensor", passes * columns)
 
 
 def _product_columns(nest: Nest, left: Load, right: Load, at_least: int) -> float:

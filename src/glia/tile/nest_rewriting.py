@@ -64,6 +64,13 @@ def substitute_axes(nest: Nest, values: Mapping[str, Affine], names: Mapping[str
     )
 
 
+def within_values(nest: Nest, name: str, low: int, high: int) -> Nest:
+    """A nest for the values low .. high-1 of an axis."""
+    moved = substitute_axes(nest, {name: Affine.of(name) + low}, {}) if low else nest
+    axes = tuple(Axis(name, high - low) if axis.name == name else axis for axis in moved.axes)
+    return replace(moved, axes=axes)
+
+
 def merge_axes(nest: Nest, pair: tuple[str, str]) -> Nest:
     """The nest with one axis, named as the outer one, for both."""
     outer, inner = pair

@@ -12,15 +12,14 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from glia.arch import Arch
-from glia.base.affine import Affine
 from glia.tile.boxes import Box, overlap
 from glia.tile.dependences import accesses_of, written_buffers
 from glia.tile.estimated_time import estimated_ns
-from glia.tile.ir import Axis, Nest, Program, Statement, accessed_buffers
-from glia.tile.nest_rewriting import substitute_axes
+from glia.tile.ir import Nest, Program, Statement, accessed_buffers
+from glia.tile.nest_rewriting import within_values
 from glia.tile.row_search import row_axes
 
 ALONE = ""  # the first core runs the statement
@@ -80,13 +79,6 @@ def _halves(nest: Nest, choice: str) -> tuple[Nest, ...]:
     whole = nest.extents[choice]
     cuts = [whole * core // CORES for core in range(CORES + 1)]
     return tuple(within_values(nest, choice, low, high) for low, high in itertools.pairwise(cuts))
-
-
-def within_values(nest: Nest, name: str, low: int, high: int) -> Nest:
-    """A nest for the values low .. high-1 of an axis."""
-    moved = substitute_axes(nest, {name: Affine.of(name) + low}, {}) if low else nest
-    axes = tuple(Axis(name, high - low) if axis.name == name else axis for axis in moved.axes)
-    return replace(moved, axes=axes)
 
 
 @dataclass

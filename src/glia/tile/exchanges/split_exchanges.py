@@ -15,7 +15,6 @@ from glia.base.affine import Affine
 from glia.options import CompileOptions
 from glia.tile.boxes import Box
 from glia.tile.cores.divide import moved
-from glia.tile.cores.sharing import within_values
 from glia.tile.estimated_time import estimated_ns
 from glia.tile.exchanges.start_exchanges import is_sent
 from glia.tile.ir import (
@@ -28,7 +27,7 @@ from glia.tile.ir import (
     accessed_buffers,
     ordered_axes,
 )
-from glia.tile.nest_rewriting import rename_buffer
+from glia.tile.nest_rewriting import rename_buffer, within_values
 
 PARTS = 2  # more hide more, and their products of fewer rows take longer than that saves
 LEAST_ROWS = 128  # of a part

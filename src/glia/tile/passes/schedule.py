@@ -295,7 +295,9 @@ class NestScheduler:
         later = self._reader_costs(nest.target.buffer, nest.target.index, rows)
         lanes = min(PARTITIONS, extents.get(rows, 1))
         results = math.prod(axis.extent for axis in nest.parallel_axes)
-        finish = results / lanes * _operations(nest.finish) / FINISHING_ENGINES
+        # what computes converts as well
+        operations = _operations(nest.finish) - _operations(nest.finish, "convert")
+        finish = results / lanes * operations / FINISHING_ENGINES
         # products run while operands come, and are finished while others run; what they take
         # together decides where the longest is equal
         cost = max(busy, moves, finish) + later, busy + moves + finish
@@ -630,8 +632,8 @@ def _innermost_first(axes: Sequence[str], index: tuple[Affine, ...]) -> list[str
     return sorted(axes, key=lambda v: weight[v], reverse=True)
 
 
-def _operations(expression: Expr | None) -> int:
-    """The number of function applications in an expression, shared ones counted once."""
+def _operations(expression: Expr | None, function: str = "") -> int:
+    """The function applications in an expression, or those of one function, shared ones once."""
     found: dict[int, Apply] = {}
     waiting = [expression]
     while waiting:
@@ -639,7 +641,7 @@ def _operations(expression: Expr | None) -> int:
         if isinstance(part, Apply) and id(part) not in found:
             found[id(part)] = part
             waiting += part.args
-    return len(found)
+    return sum(function in ("", part.function) for part in found.values())
 
 
 def _sethi_ullman_number(expression: Expr | None) -> int:

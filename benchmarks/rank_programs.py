@@ -92,6 +92,26 @@ def moved_rows() -> Iterator[str]:
         yield f"| {program.name} | {program.size} | {times} | {found[0] / found[1]:.2f} |"
 
 
+def core_rows() -> Iterator[str]:
+    """A line of a table for each larger program, on one core of a logical core and on both."""
+    for program in sharded_models.programs():
+        lowered = program.lowered()
+        found = []
+        for cores in (1, 2):
+            neff = glia.compile(
+                lowered, target="trn2", logical_nc_config=cores,
+                distribution_strategy=program.strategy,
+            )  # fmt: skip
+            us = latency_us(neff.programs, neff.target)
+            assert us is not None
+            found.append(us)
+        one, two = found
+        yield (
+            f"| {program.name} | {program.size} | {one:.1f} | {two:.1f} | {one / two:.2f} |"
+            f" {len(neff.programs)} |"
+        )
+
+
 def _us_with_instant_exchanges(neff: Neff) -> float:
     """The time of the same program if what ranks send took neither hops nor bytes."""
     (program,) = neff.programs
@@ -172,6 +192,12 @@ def main() -> None:
           " hidden | longer, us | not longer |")  # fmt: skip
     print("|---|---|---|---|---|---|---|---|---|---|---|")
     for row in strategy_rows():
+        print(row, flush=True)
+    print("\n## Two cores for each rank\n")
+    print("The same programs with their strategies, on one core of each logical core and with")
+    print("`--lnc 2`. The first core exchanges; where two would be slower, one is kept.\n")
+    print("| program | size | one, us | two, us | times | cores kept |\n|---|---|---|---|---|---|")
+    for row in core_rows():
         print(row, flush=True)
     print("\n## Fewer exchanges\n")
     print(

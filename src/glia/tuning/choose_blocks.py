@@ -35,7 +35,8 @@ def choose_blocks(program: Program, options: CompileOptions) -> Program:
         level = options.optlevel
         proposed = propose_blockings(facts, options.target, level, TIMED[level])
         sides = ("left", "right") if schedule.stationary == "left" else ("right", "left")
-        ways = [replace(schedule, blocks=with_loads(each, sides)) for each in proposed]
+        bare = replace(schedule, coarse={})  # blocks say what is staged between tiles
+        ways = [replace(bare, blocks=with_loads(each, sides)) for each in proposed]
         if ways:
             schedules[nest.name] = _fastest(program, nest, ways, options)
     return replace(program, schedules=schedules)

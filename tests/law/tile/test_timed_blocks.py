@@ -72,6 +72,18 @@ def test_what_does_not_fit_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize("target", CORES)
+def test_blocks_take_the_place_of_coarse_tiles(target: str) -> None:
+    """A product that sums over a vocabulary stages its tiles in blocks of that axis."""
+    lowered = _lowered(lambda a, b: a @ b, (1024, 50257), (50257, 256))
+    options = CompileOptions(target=target, auto_cast="none")
+    before = run_pipeline(read_module(lowered), options, stop_after="order_dimensions")
+    (schedule,) = before.schedules.values()
+    assert schedule.coarse and not schedule.blocks
+    (chosen,) = choosing.choose_blocks(before, options).schedules.values()
+    assert chosen.blocks and not chosen.coarse
+
+
+@pytest.mark.parametrize("target", CORES)
 def test_a_nest_by_itself_computes_what_it_does_in_its_program(target: str) -> None:
     program, _ = _product(target)
     (nest,) = program.nests()

@@ -22,7 +22,7 @@ def find_contraction(
 ) -> Contraction | None:
     """The facts of a nest that may run in blocks; None for one whose accesses are not plain."""
     operands = contraction_operands(nest) if schedule.engine == "tensor" else None
-    if operands is None or schedule.packed or schedule.coarse:
+    if operands is None or schedule.packed:
         return None
     if nest.target.combine or nest.target.dynamic:
         return None

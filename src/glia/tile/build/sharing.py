@@ -23,6 +23,7 @@ def shared_nodes(graph: Graph) -> frozenset[Node]:
     """The nodes whose readers are computed in different nests.
 
     Readers fused into one nest count once: a value used twice in one expression is not shared.
+    What is read in a buffer is computed in a nest of its own, however many readers it has.
     """
     homes: dict[Node, set[Hashable]] = {node: set() for node in graph.nodes}
     for position, result in enumerate(graph.results):
@@ -32,7 +33,7 @@ def shared_nodes(graph: Graph) -> frozenset[Node]:
         found = homes[node]
         if len(found) > 1:
             shared.add(node)
-        home = next(iter(found)) if len(found) == 1 else node
+        home = next(iter(found)) if len(found) == 1 and _IN_BUFFER not in found else node
         for operand, place in _reads(node, home):
             homes[operand].add(place)
     return frozenset(shared)

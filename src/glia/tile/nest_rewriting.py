@@ -216,6 +216,13 @@ def are_equal(a: Expr, b: Expr) -> bool:
     return compare(a, b)
 
 
+def with_total(finish: Expr | None, total: Expr) -> Expr:
+    """What is computed of another total than the accumulator."""
+    if finish is None:
+        return total
+    return map_leaves(finish, lambda leaf: total if isinstance(leaf, Accumulator) else leaf)
+
+
 def rounded_total(finish: Expr, dtype: DType) -> Expr | None:
     """What is computed of a total rounded to a dtype; None where the exact total is read too."""
     is_exact_read = False

@@ -32,7 +32,14 @@ from glia.tile.ir import (
     control_buffers,
     loads,
 )
-from glia.tile.nest_rewriting import axes_in, axis_values, map_leaves, substitute, with_blocks
+from glia.tile.nest_rewriting import (
+    axes_in,
+    axis_values,
+    map_leaves,
+    substitute,
+    with_blocks,
+    with_total,
+)
 
 WIDE_RANGE = (F32, BF16)  # types with the range of float32: a factor does not decide what fits
 MOST_RESULTS = 4  # for each element of the operand: a factor is applied to as many
@@ -137,9 +144,7 @@ class _Deferrer:
             moved = Load(nest.target.buffer, F32, nest.target.index)
         factor = _converted(substitute(moved, values), F32)
         total = Apply("multiply", (Accumulator(F32), factor), F32)
-        finish = reader.finish or Accumulator(F32)
-        finish = map_leaves(finish, lambda leaf: total if isinstance(leaf, Accumulator) else leaf)
-        return replace(reader, finish=finish)
+        return replace(reader, finish=with_total(reader.finish, total))
 
     def _nest_of(self, factor: Expr, producer: Nest) -> Nest:
         """A nest that computes a factor once, for the axes that it depends on."""

@@ -29,7 +29,12 @@ from glia.tile.ir import (
     accessed_buffers,
     ordered_axes,
 )
-from glia.tile.nest_rewriting import map_leaves, substitute_axes, unused_name, with_replacements
+from glia.tile.nest_rewriting import (
+    substitute_axes,
+    unused_name,
+    with_replacements,
+    with_total,
+)
 from glia.tile.row_search import picked
 from glia.tile.split_dimensions import split_dimensions
 
@@ -106,7 +111,7 @@ class _Splitter:
             yield _part(nest, rows, rows.rest, rows.in_rest, (), tail)
             acc = Accumulator(reduction.dtype)
             total = Apply(reduction.function, (acc, tail.load), reduction.dtype)
-            finish = map_leaves(finish or acc, lambda e: total if isinstance(e, Accumulator) else e)
+            finish = with_total(finish, total)
         yield replace(
             nest,
             axes=(*nest.parallel_axes, rows.row),

@@ -21,7 +21,6 @@ from glia.tile.estimated_time import engine_ns, estimated_ns
 from glia.tile.ir import (
     Accumulator,
     Apply,
-    Branch,
     Buffer,
     Expr,
     Load,
@@ -29,10 +28,16 @@ from glia.tile.ir import (
     Program,
     Statement,
     Store,
-    While,
     accessed_buffers,
 )
-from glia.tile.nest_rewriting import map_leaves, map_loads, reads, unused_name, within_values
+from glia.tile.nest_rewriting import (
+    map_loads,
+    reads,
+    unused_name,
+    with_blocks,
+    with_total,
+    within_values,
+)
 
 WORTH_SHARE = 0.5  # of the time of the copies, that the array may take for what reads them
 
@@ -91,20 +96,12 @@ class _Rewriter:
         return replace(self.whole, body=body, buffers=self.buffers)
 
     def _block(self, body: Sequence[Statement]) -> tuple[Statement, ...]:
-        body = [self._inside(each) for each in body]
+        body = [with_blocks(each, self._block) for each in body]
         for found in list(self._concatenations(body)):
             readers = self._readers(found, body)
             if readers and self._is_worth(found, readers):
                 body = self._rewritten(found, readers, body)
         return tuple(body)
-
-    def _inside(self, statement: Statement) -> Statement:
-        if isinstance(statement, While):
-            condition, body = map(self._block, (statement.condition, statement.body))
-            return replace(statement, condition=condition, body=body)
-        if isinstance(statement, Branch):
-            return replace(statement, arms=tuple(map(self._block, statement.arms)))
-        return statement
 
     # --- what may be read in pieces ---------------------------------------------------------------
 
@@ -262,10 +259,7 @@ def _with_sums(nest: Nest, parts: Sequence[Nest]) -> Nest:
     total: Expr = Accumulator(dtype)
     for part in parts:
         total = Apply("add", (total, Load(part.target.buffer, dtype, part.target.index)), dtype)
-    if nest.finish is None:
-        return replace(nest, finish=total)
-    finish = map_leaves(nest.finish, lambda each: total if isinstance(each, Accumulator) else each)
-    return replace(nest, finish=finish)
+    return replace(nest, finish=with_total(nest.finish, total))
 
 
 def _stored_axes(nest: Nest) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
@@ -296,7 +296,7 @@ class NestScheduler:
         lanes = min(PARTITIONS, extents.get(rows, 1))
         results = math.prod(axis.extent for axis in nest.parallel_axes)
         # what computes converts as well
-        operations = _operations(nest.finish) - _operations(nest.finish, "convert")
+        operations = _operations(nest.finish, free=("convert",))
         finish = results / lanes * operations / FINISHING_ENGINES
         # products run while operands come, and are finished while others run; what they take
         # together decides where the longest is equal
@@ -632,8 +632,8 @@ def _innermost_first(axes: Sequence[str], index: tuple[Affine, ...]) -> list[str
     return sorted(axes, key=lambda v: weight[v], reverse=True)
 
 
-def _operations(expression: Expr | None, function: str = "") -> int:
-    """The function applications in an expression, or those of one function, shared ones once."""
+def _operations(expression: Expr | None, free: Collection[str] = ()) -> int:
+    """The function applications in an expression but for free ones, shared ones counted once."""
     found: dict[int, Apply] = {}
     waiting = [expression]
     while waiting:
@@ -641,7 +641,7 @@ def _operations(expression: Expr | None, function: str = "") -> int:
         if isinstance(part, Apply) and id(part) not in found:
             found[id(part)] = part
             waiting += part.args
-    return sum(function in ("", part.function) for part in found.values())
+    return sum(part.function not in free for part in found.values())
 
 
 def _sethi_ullman_number(expression: Expr | None) -> int:

@@ -104,9 +104,10 @@ def add_dependencies(
             if last_register_user >= 0:
                 predecessors.add(last_register_user)
             last_register_user = task.position
-        if isinstance(instruction, CrossCoreInstr) and instruction.among == "cores":
-            # the n-th of a core meets the n-th of the other
-            topic = instruction.topic()
+        if isinstance(instruction, CrossCoreInstr):
+            # the n-th of a core meets the n-th of the other; ranks exchange in the order that is
+            # planned for the whole program, of which a run shows a part
+            topic = instruction.topic() if instruction.among == "cores" else ("ranks",)
             predecessors.add(last_meetings.get(topic, task.position))
             last_meetings[topic] = task.position
         is_only_summed = unread is not None and instruction in unread

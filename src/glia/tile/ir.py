@@ -478,18 +478,19 @@ def calls(body: tuple[Statement, ...]) -> Iterator[Call]:
     return (each for each in _leaves(body) if isinstance(each, Call))
 
 
-def control_buffers(body: tuple[Statement, ...]) -> set[str]:
+def control_buffers(body: tuple[Statement, ...], *, with_exchanges: bool = True) -> set[str]:
     """The buffers that statements other than nests access: whole ones, conditions."""
     found: set[str] = set()
     for statement in body:
         if isinstance(statement, While):
-            found |= {statement.predicate, *control_buffers(statement.condition)}
-            found |= control_buffers(statement.body)
+            inner = (*statement.condition, *statement.body)
+            found |= {statement.predicate}
+            found |= control_buffers(inner, with_exchanges=with_exchanges)
         elif isinstance(statement, Branch):
             found.add(statement.selector)
             for arm in statement.arms:
-                found |= control_buffers(arm)
-        elif isinstance(statement, WholeBuffers):
+                found |= control_buffers(arm, with_exchanges=with_exchanges)
+        elif isinstance(statement, Call) or (with_exchanges and isinstance(statement, Exchange)):
             found |= {*statement.inputs, *statement.outputs}
     return found
 

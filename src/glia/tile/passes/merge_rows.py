@@ -112,7 +112,7 @@ class _Search:
     def __init__(self, program: Program, *, temporaries_only: bool) -> None:
         self.buffers = program.buffers
         self.users: dict[str, list[Nest]] = {}
-        fixed = control_buffers(program.body)
+        fixed = control_buffers(program.body, with_exchanges=False)  # those move flat memory
         for nest in program.nests():
             fixed |= {o.load.buffer for each in nest.accesses for o in each.dynamic}
             for name in {access.buffer for access in nest.accesses}:

@@ -17,8 +17,11 @@ from glia.alternatives import latency_us
 from glia.compiler import PassResult, run_pipeline
 from glia.frontend.registry import read_module
 from glia.graph.ir import Graph
+from glia.isa.instructions.collectives import Collective, CollectivePermute
+from glia.machine import ir as machine
 from glia.neff.package import Neff
 from glia.options import CompileOptions
+from glia.tile.contraction import contraction_operands
 from glia.tile.dependences import predecessors
 from glia.tile.ir import Exchange, Nest, Program, Statement
 from ranks.jax_programs import PROGRAMS, RankedProgram, fully_sharded, random
@@ -71,6 +74,23 @@ def test_gradients_are_sent_before_the_layers_below_are_computed() -> None:
         return sum(isinstance(each, Nest) for each in program.body[first:])
 
     assert nests_after_the_first_scatter(early) > nests_after_the_first_scatter(plain)
+
+
+@pytest.mark.parametrize("make", PROGRAMS)
+def test_ranks_exchange_in_the_order_that_was_planned(make: object) -> None:
+    graph = read_module(make().lowered())  # type: ignore[operator]
+    options = CompileOptions(auto_cast="none", distribution_strategy="fsdp")
+    planned, made = (run_pipeline(graph, options, stop_after=each) for each in ("emit", "schedule"))
+    assert exchanged(planned) == exchanged(made) != []
+
+
+def exchanged(program: object) -> list[tuple[str, ...]]:
+    assert isinstance(program, machine.Program)
+    return [
+        tuple(pattern.tile.name for pattern in each.written_patterns())
+        for each in program.instructions()
+        if isinstance(each, Collective | CollectivePermute)
+    ]
 
 
 def kinds_by_position(body: Sequence[Statement], kind: str) -> list[int]:
@@ -148,6 +168,46 @@ def test_sums_of_much_data_travel_in_parts_and_are_the_same(target: str) -> None
         np.testing.assert_allclose(ours[0], theirs[0], rtol=2e-4, atol=2e-5)
 
 
+def attention(rows: int, width: int) -> RankedProgram:
+    """Causal attention of which each of eight ranks has a head, and what follows its sum."""
+    head, weights = width // 8, random(4, width, width, scale=0.1)
+
+    def mixed(x, weights):  # type: ignore[no-untyped-def]
+        q, k, v = (x @ each for each in weights[:3])
+        scores = jnp.where(jnp.tri(rows) > 0, q @ k.T / 8, -1e30)
+        return jax.nn.softmax(scores) @ v
+
+    def local(x, weights):  # type: ignore[no-untyped-def]
+        return x + jnp.tanh(lax.psum(mixed(x, weights) @ weights[3].T, "t"))
+
+    def whole(x, weights):  # type: ignore[no-untyped-def]
+        heads = [weights[:, :, n * head : n * head + head] for n in range(8)]
+        return x + jnp.tanh(sum(mixed(x, each) @ each[3].T for each in heads))
+
+    return RankedProgram(
+        AbstractMesh((8,), ("t",)), local, whole, (P(), P(None, None, "t")), P(),
+        (random(rows, width), weights),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("target", ["trn1", "trn2", "trn3"])
+def test_attention_before_a_sum_runs_in_parts_and_is_the_same(target: str) -> None:
+    program = attention(512, 512)
+    graph = read_module(program.lowered())
+    early = passed(graph, "llm-training", "start_exchanges", target)
+    products = [
+        n for n, each in enumerate(early.body)
+        if isinstance(each, Nest) and contraction_operands(each)
+    ]  # fmt: skip
+    first, last = kinds_by_position(early.body, "all-reduce")
+    assert sum(first < n < last for n in products) == 4  # queries, scores, values, the output
+    options = CompileOptions(target, auto_cast="none", distribution_strategy="llm-training")
+    neff = Neff((run_pipeline(graph, options),), partitions=8)
+    found = glia.load(neff, ranks=8).run_ranks(program.inputs_of_ranks())
+    for ours, theirs in zip(found, program.expected(), strict=True):
+        np.testing.assert_allclose(ours[0], theirs[0], rtol=2e-4, atol=1e-4)
+
+
 def experts(tokens: int, width: int) -> RankedProgram:
     """Tokens go to one of eight experts, each on a rank of its own, and come back."""
     own = tokens // 8
@@ -177,6 +237,9 @@ def test_tokens_go_to_experts_and_come_back_in_parts(target: str) -> None:
     graph = read_module(program.lowered())
     early = passed(graph, "llm-training", "split_exchanges", target)
     assert kinds(early) == ["all-to-all"] * 4
+    merged = passed(graph, "llm-training", "merge_rows", target)
+    rows = [merged.buffers[e.outputs[0]].shape for e in merged.body if isinstance(e, Exchange)]
+    assert rows == [(1024, 128)] * 2 + [(8, 128, 128)] * 2  # of products; then tokens are chosen
     options = CompileOptions(target, auto_cast="none", distribution_strategy="llm-training")
     neff = Neff((run_pipeline(graph, options),), partitions=8)
     found = glia.load(neff, ranks=8).run_ranks(program.inputs_of_ranks())

@@ -2,7 +2,8 @@
 
 Where ranks exchange what a nest makes, and rows of the result are all that each following nest
 needs for rows of its own, everything from that nest to where rows meet again runs in parts: the
-first rows travel while others are computed. Weights are read by each part.
+first rows travel while others are computed. So does what comes before that nest, as far back as its
+rows need no others: the queries of attention, and its scores. Weights are read by each part.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from glia.tile.ir import (
 from glia.tile.nest_rewriting import rename_buffer, within_values
 
 PARTS = 2  # more hide more, and their products of fewer rows take longer than that saves
-LEAST_ROWS = 128  # of a part
+LEAST_ROWS = 64  # of a part
 
 
 def split_exchanges(program: Program, options: CompileOptions) -> Program:
@@ -82,8 +83,37 @@ class _Region:
                 self.axes = {maker.name: _axis(maker.target, dimension)}
                 self.exchanges, self.dims = set(), {given: dimension}
                 if self._follow_exchange(at, dimension) and self._is_closed():
+                    self._grow_back(maker)
                     return True
         return False
+
+    def _grow_back(self, nest: Nest) -> None:
+        """Add the nests that make what a nest reads, and so on, where nothing else reads it."""
+        for name in dict.fromkeys(load.buffer for load in nest.loads):
+            maker = self._maker_of_rows(name)
+            if maker is not None:
+                self._grow_back(maker)
+
+    def _maker_of_rows(self, name: str) -> Nest | None:
+        """The nest that makes a temporary, added; None where it is not made and read by rows."""
+        makers = [s for s in self.users[name] if _makes(s, name)]
+        readers = [s for s in self.users[name] if not _makes(s, name)]
+        if self.program.buffers[name].role != "temporary" or name in self.aliased:
+            return None
+        if len(makers) != 1 or not isinstance(makers[0], Nest) or makers[0].name in self.axes:
+            return None
+        for dimension in range(len(self.program.buffers[name].shape)):
+            axis = _axis_of(makers[0], [makers[0].target], dimension)
+            if axis and all(self._reads_rows(each, name, dimension) for each in readers):
+                self.axes[makers[0].name] = axis
+                self.dims[name] = dimension
+                return makers[0]
+        return None
+
+    def _reads_rows(self, reader: Statement, name: str, dimension: int) -> bool:
+        """Whether a statement runs in parts, each of which reads rows of its own of a buffer."""
+        axis = self.axes.get(reader.name, "") if isinstance(reader, Nest) else ""
+        return bool(axis) and self._axis_read(reader, name, dimension) == axis  # type: ignore[arg-type]
 
     def _is_closed(self) -> bool:
         """Whether what the exchanges send and get is all accessed in parts."""

@@ -1,13 +1,15 @@
 """Exchanges start as soon as what they send is computed, and other work runs while they travel.
 
 Statements are ordered as a list scheduler orders instructions: nests take the time of the
-core's engines, exchanges that of the links. Of what could begin first, what only an exchange waits
-for comes first, then what came first. So a step of training computes the gradient of a weight, and
-sends it, before it goes on with the layers below.
+core's engines, exchanges that of the links. Of what could begin first, what the exchange waits for
+that has the least work left before it comes first, then what came first. So a step of training
+computes the gradient of a weight, and sends it, before it goes on with the layers below, and of
+what runs in parts the first comes as far as its exchange before the second begins.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -55,7 +57,8 @@ class _Orderer:
 
     def _order(self, body: Sequence[Statement], before: Sequence[set[int]]) -> list[int]:
         """The positions of statements in the order in which they can begin."""
-        only_sent = _only_sent(body, before)
+        took_ns = [estimated_ns(each, self.buffers, self.arch) for each in body]
+        nearest = _Nearest(body, before, took_ns)
         after: list[list[int]] = [[] for _ in body]
         for position, earlier in enumerate(before):
             for each in earlier:
@@ -71,15 +74,16 @@ class _Orderer:
                 key=lambda n: (
                     # a queue takes what is ready while it sends what came before
                     ready_ns[n] if is_sent(body[n]) else max(ready_ns[n], free_ns[False]),
-                    not only_sent[n],
+                    nearest.left_ns(n),
                     n,
                 ),
             )
             available.remove(position)
             order.append(position)
+            nearest.take(position)
             statement = body[position]
             start = max(ready_ns[position], free_ns[is_sent(statement)])
-            end = start + estimated_ns(statement, self.buffers, self.arch)
+            end = start + took_ns[position]
             free_ns[is_sent(statement)] = end
             for each in after[position]:
                 ready_ns[each] = max(ready_ns[each], end)
@@ -89,19 +93,31 @@ class _Orderer:
         return order
 
 
-def _only_sent(body: Sequence[Statement], before: Sequence[set[int]]) -> list[bool]:
-    """By statement, whether it is an exchange, or one alone waits for it in the end."""
-    reaches: list[set[int]] = [set() for _ in body]  # the exchanges that wait for it, and the end
-    has_follower = [False] * len(body)
-    for position in reversed(range(len(body))):
-        own = {position} if is_sent(body[position]) else reaches[position]
-        if not has_follower[position] and not is_sent(body[position]):
-            own = {len(body)}
-        for each in before[position]:
-            has_follower[each] = True
-            if len(reaches[each]) < 2:
-                reaches[each] |= own
-    return [
-        is_sent(each) or (len(found) == 1 and len(body) not in found)
-        for each, found in zip(body, reaches, strict=True)
-    ]
+class _Nearest:
+    """The exchanges that wait for each statement first, and the work left before each of them."""
+
+    def __init__(
+        self, body: Sequence[Statement], before: Sequence[set[int]], took_ns: Sequence[float]
+    ) -> None:
+        self.took_ns = took_ns
+        self.waiting: list[set[int]] = [set() for _ in body]
+        self.work_ns = [0.0] * len(body)
+        for position in reversed(range(len(body))):
+            if is_sent(body[position]):
+                own = {position}
+            else:
+                own = self.waiting[position]
+                for each in own:
+                    self.work_ns[each] += took_ns[position]
+            for each in before[position]:
+                self.waiting[each] |= own
+            self.waiting[position] = own
+
+    def left_ns(self, position: int) -> float:
+        """The work left before the nearest exchange that waits for a statement, or is it."""
+        return min((self.work_ns[each] for each in self.waiting[position]), default=math.inf)
+
+    def take(self, position: int) -> None:
+        """Count a statement, which is next, as done."""
+        for each in self.waiting[position] - {position}:
+            self.work_ns[each] -= self.took_ns[position]

@@ -44,7 +44,7 @@ LEAST_SECONDS = 0.5
 """Of the passes that all levels share, from which on lower levels are compiled in processes."""
 
 LOOP_TRIPS = 4
-"""How often a loop is taken to run whose exchanges a strategy may move."""
+"""How often a loop is taken to run whose exchanges a strategy may move, if that is not known."""
 
 MOST_COUNTED = 256  # executions of a loop in loops; more of them run once
 
@@ -112,7 +112,8 @@ def latency_us(programs: Sequence[Program], target: str) -> float | None:
 
 
 def _assumed_trips(program: Program) -> dict[int, list[int]]:
-    """Several trips of each loop of a program with exchanges, which a strategy moves out of loops.
+    """Several trips of each loop of a program with exchanges, which a strategy moves out of loops,
+    where it is not known how many there are.
 
     They count as outcomes of run-time control flow do, in program order.
     """
@@ -124,6 +125,7 @@ def _assumed_trips(program: Program) -> dict[int, list[int]]:
     return {
         number: [LOOP_TRIPS if isinstance(each, While) else 0] * times
         for number, (each, times) in enumerate(flow)
+        if not (isinstance(each, While) and each.iterations)
     }
 
 
@@ -133,7 +135,8 @@ def _control_flow(body: Block, times: int) -> Iterator[tuple[While | Branch, int
         inner = times
         if isinstance(statement, While | Branch):
             yield statement, times
-            inner = min(MOST_COUNTED, times * (LOOP_TRIPS if isinstance(statement, While) else 1))
+            trips = statement.iterations or LOOP_TRIPS if isinstance(statement, While) else 1
+            inner = min(MOST_COUNTED, times * trips)
         elif isinstance(statement, Loop):
             inner = min(MOST_COUNTED, times * statement.trips)
         for block in () if isinstance(statement, Instr) else blocks(statement):

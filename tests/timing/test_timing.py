@@ -399,6 +399,36 @@ def test_a_run_time_loop_takes_the_trips_of_the_execution():
     assert any("run-time control flow 0" in line for line in assumed.not_modelled)
 
 
+def run_time_loop(iterations: int, *body) -> While:
+    flag = tile("flag", "HBM", 1, 1, F32)
+    load = RegisterLoad(src=Pattern(flag, F32, ((1, 1), (1, 1))), register="more")
+    return While((load,), "more", body, iterations)
+
+
+@pytest.mark.parametrize("iterations", [1, 7, 300])
+def test_a_run_time_loop_of_which_the_iterations_are_known_is_timed_with_all(iterations):
+    known = timed(run_time_loop(iterations, copy(A, B)))
+    assert known.instructions["vector"] == iterations
+    assert not any("run-time control flow" in line for line in known.not_modelled)
+    given = timed(run_time_loop(0, copy(A, B)), trips={0: [iterations]})
+    assert known.latency_ns == given.latency_ns
+    executed = timed(run_time_loop(iterations, copy(A, B)), trips={0: [2]})
+    assert executed.instructions["vector"] == 2
+
+
+def test_known_iterations_count_inside_of_other_loops():
+    inner = run_time_loop(3, copy(A, B))
+    assert timed(run_time_loop(4, inner)).instructions["vector"] == 12
+    assert timed(Loop("i", 5, (inner,))).instructions["vector"] == 15
+
+
+def test_iterations_that_would_take_too_long_to_time_are_said_to_be_assumed():
+    nested = run_time_loop(10**5, run_time_loop(10**5, copy(A, B)))
+    timing = timed(nested)
+    assert timing.instructions["vector"] == 10**5
+    assert any("run-time control flow 1:" in line for line in timing.not_modelled)
+
+
 def test_a_branch_takes_the_arm_of_the_execution():
     arms = ((), (copy(A, B),), (copy(A, B), copy(A, B)))
     counts = [timed(Branch("r", arms), trips={0: [n]}).instructions["vector"] for n in range(4)]

@@ -37,11 +37,15 @@ class Loop:
 
 @dataclass(frozen=True)
 class While:
-    """Run `condition`, which loads `register`; while that is not 0 run `body` and start over."""
+    """Run `condition`, which loads `register`; while that is not 0 run `body` and start over.
+
+    `iterations` is how often the body runs where that is known, else 0; only time depends on it.
+    """
 
     condition: tuple[Statement, ...]
     register: str
     body: tuple[Statement, ...]
+    iterations: int = 0
 
 
 @dataclass(frozen=True)

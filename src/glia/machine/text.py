@@ -86,7 +86,8 @@ def _print_block(body: tuple[Statement, ...], indent: str) -> Iterator[str]:
             yield f"{indent}loop {statement.variable} {statement.trips}{fixed}{copies} {{"
             yield from _print_block(statement.body, inner)
         elif isinstance(statement, While):
-            yield f"{indent}while {statement.register} {{"
+            times = f" times {statement.iterations}" if statement.iterations else ""
+            yield f"{indent}while {statement.register}{times} {{"
             yield from _print_block(statement.condition, inner)
             yield f"{indent}}} do {{"
             yield from _print_block(statement.body, inner)
@@ -253,9 +254,11 @@ class _Parser:
                 room = self._scan.integer()
             return Loop(variable, trips, self._braced(), is_fixed, copies, room)
         if word == "while":
-            register, condition = self._word(), self._braced()
+            register = self._word()
+            iterations = self._scan.integer() if self._scan.accept("times") else 0
+            condition = self._braced()
             self._scan.expect("do")
-            return While(condition, register, self._braced())
+            return While(condition, register, self._braced(), iterations)
         if word == "branch":
             register, arms = self._word(), [self._braced()]
             while self._scan.accept("or"):

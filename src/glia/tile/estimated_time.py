@@ -27,7 +27,7 @@ from glia.tile.ir import (
 
 
 def estimated_ns(statement: Statement, buffers: Mapping[str, Buffer], arch: Arch) -> float:
-    """Nanoseconds of a statement by itself; a loop counts once, a branch as its longest arm."""
+    """Nanoseconds of a statement by itself; a loop not known to repeat counts once."""
     if isinstance(statement, Nest):
         return nest_ns(statement, buffers, arch)
     if isinstance(statement, Exchange):
@@ -35,7 +35,8 @@ def estimated_ns(statement: Statement, buffers: Mapping[str, Buffer], arch: Arch
     if isinstance(statement, Call):
         return _traffic_ns(accessed_buffers(statement), buffers, arch)
     if isinstance(statement, While):
-        return sum(estimated_ns(each, buffers, arch) for each in statement.body)
+        times = max(1, statement.iterations)
+        return times * sum(estimated_ns(each, buffers, arch) for each in statement.body)
     return max(sum(estimated_ns(each, buffers, arch) for each in arm) for arm in statement.arms)
 
 

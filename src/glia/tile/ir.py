@@ -240,12 +240,16 @@ class Nest:
 
 @dataclass(frozen=True)
 class While:
-    """Run `condition`; while the pred scalar `predicate` is true run `body` and start over."""
+    """Run `condition`; while the pred scalar `predicate` is true run `body` and start over.
+
+    `iterations` is how often the body runs where that is known, else 0; only time depends on it.
+    """
 
     name: str
     condition: tuple[Statement, ...]
     predicate: str
     body: tuple[Statement, ...]
+    iterations: int = 0
 
 
 @dataclass(frozen=True)

@@ -182,7 +182,8 @@ def _block(
             schedule = program.schedules.get(statement.name)
             yield from _nest(statement, indent, schedule, with_locations)
         elif isinstance(statement, While):
-            yield f"{indent}while {statement.name} {statement.predicate} {{"
+            times = f" times {statement.iterations}" if statement.iterations else ""
+            yield f"{indent}while {statement.name} {statement.predicate}{times} {{"
             yield from _block(program, statement.condition, indent + "  ", with_locations)
             yield f"{indent}}} {{"
             yield from _block(program, statement.body, indent + "  ", with_locations)
@@ -417,10 +418,12 @@ class _Parser:
                 found.append(self.nest())
             elif scan.accept("while"):
                 name, predicate = self.name(), self.buffer_name()
+                iterations = scan.integer() if scan.accept("times") else 0
                 scan.expect("{")
                 condition = self.block(depth + 1)
                 scan.expect("{")
-                found.append(While(name, condition, predicate, self.block(depth + 1)))
+                body = self.block(depth + 1)
+                found.append(While(name, condition, predicate, body, iterations))
             elif scan.accept("branch"):
                 name, selector, arms = self.name(), self.buffer_name(), []
                 while scan.accept("{"):

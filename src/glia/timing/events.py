@@ -136,7 +136,7 @@ def advance_stream(m: CoreRecord, engine: int) -> int:
                 place += 1
         elif op == StreamOp.WHILE:
             m.left[engine * m.parameter[RunParameter.ORDINALS] + arg] = next_outcome(
-                m, engine, arg, 1
+                m, engine, arg, 1, m.iterations[arg]
             )
             place += 1
         elif op == StreamOp.REPEAT:
@@ -145,7 +145,7 @@ def advance_stream(m: CoreRecord, engine: int) -> int:
             m.left[slot] -= 1
         elif op == StreamOp.BRANCH:
             arms = m.aux[place]
-            arm = min(next_outcome(m, engine, arg, 0), m.arm[arms] - 1)
+            arm = min(next_outcome(m, engine, arg, 0, 0), m.arm[arms] - 1)
             place = m.arm[arms + 1 + arm]
         else:
             place = arg
@@ -153,13 +153,18 @@ def advance_stream(m: CoreRecord, engine: int) -> int:
     return place
 
 
-def next_outcome(m: CoreRecord, engine: int, ordinal: int, default: int) -> int:
-    """The outcome of this execution of run-time control flow: as given, else `default`."""
+def next_outcome(m: CoreRecord, engine: int, ordinal: int, default: int, known: int) -> int:
+    """The outcome of this execution of run-time control flow.
+
+    As given, else what is known of every execution, where that is not 0, else `default`.
+    """
     slot = engine * m.parameter[RunParameter.ORDINALS] + ordinal
     position = m.seen[slot]
     m.seen[slot] = position + 1
     if position < m.outcomes[ordinal + 1] - m.outcomes[ordinal]:
         return m.known_outcome[m.outcomes[ordinal] + position]
+    if known > 0:
+        return known
     m.is_assumed[ordinal] = 1
     return default
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 MOST_INSTRUCTION_PICOSECONDS = 10**13  # of one instruction: ten seconds
 MOST_DECISIONS = 100_000_000  # executions of one branch or run-time loop
+MOST_ITERATED = 20_000_000  # instructions in all iterations of a run-time loop
 MAX_CACHED_STEPS = 50_000  # steps of a plan that stays in memory with its program
 
 Pairs = list[tuple[int, int]]  # (loop variable's slot, coefficient)
@@ -44,9 +45,13 @@ class LoopStep:
 
 @dataclass(slots=True)
 class WhileStep:
-    """A loop whose trips the trace of an execution knows; `ordinal` numbers it in program order."""
+    """A loop whose trips the trace of an execution knows; `ordinal` numbers it in program order.
+
+    `iterations` are those of every execution where they are known without one, else 0.
+    """
 
     ordinal: int
+    iterations: int
     condition: tuple[PlanItem, ...]
     body: tuple[PlanItem, ...]
     condition_steps: tuple[int, int]  # the steps of the condition
@@ -205,16 +210,26 @@ def _check_costs(costs: Costs) -> None:
 
 
 def _check_decisions(items: tuple[PlanItem, ...], times: int = 1) -> None:
-    """TimingTooLarge when loops come to branches and run-time loops too often to go through."""
+    """TimingTooLarge when loops come to branches and run-time loops too often to go through.
+
+    Run-time loops of too many iterations count as loops of which none is known.
+    """
     for item in items:
         if isinstance(item, LoopStep):
             _check_decisions(item.body, times * item.trips)
         elif not isinstance(item, InstructionSpan):
             if times > MOST_DECISIONS:
                 raise TimingTooLarge(reason=f"{times} branches are decided")
-            arms = item.arms if isinstance(item, BranchStep) else (item.condition, item.body)
-            for block in arms:
-                _check_decisions(block, times)
+            if isinstance(item, WhileStep):
+                begin, end = item.steps
+                if times * item.iterations * (end - begin) > MOST_ITERATED:
+                    item.iterations = 0
+                inside = times * max(1, item.iterations)
+                _check_decisions(item.condition, inside)
+                _check_decisions(item.body, inside)
+            else:
+                for arm in item.arms:
+                    _check_decisions(arm, times)
 
 
 class _ControlFlow:
@@ -247,7 +262,9 @@ class _ControlFlow:
         condition, body = blocks
         condition_steps = [each for item in span.blocks[0] for each in (item.begin, item.end)]
         first, end = (min(condition_steps), max(condition_steps)) if condition_steps else (0, 0)
-        return WhileStep(ordinal, condition, body, (first, end), (span.begin, span.end))
+        return WhileStep(
+            ordinal, statement.iterations, condition, body, (first, end), (span.begin, span.end)
+        )
 
     def _steps(self, span: InstructionSpan, scope: dict[str, int]) -> InstructionSpan:
         self.schedule.append((True, span.begin, span.end))

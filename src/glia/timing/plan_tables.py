@@ -112,9 +112,9 @@ class EngineStreams:
     def arrays(self) -> Mapping[str, Sequence[int]]:
         """The operations, the loops' trips and the groups that decide together."""
         count = max(self.groups, default=-1) + 1
-        sizes, firsts, ends = ([0] * count for _ in range(3))
+        sizes, firsts, ends, known = ([0] * count for _ in range(4))
         for number, (loop, engines) in self.groups.items():
-            sizes[number] = engines
+            sizes[number], known[number] = engines, loop.iterations
             firsts[number], ends[number] = loop.condition_steps
         return {
             "op": self.op, "arg": self.arg, "aux": self.aux, "arm": self.arms,
@@ -123,6 +123,7 @@ class EngineStreams:
             "group_arrived": [0] * count,
             "group_first": firsts,
             "group_end": ends,
+            "iterations": known,
         }  # fmt: skip
 
     def _emit(self, op: int, arg: int = 0, aux: int = 0) -> int:

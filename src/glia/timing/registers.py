@@ -188,6 +188,7 @@ class CoreRecord:
     # Run-time control flow, numbered by ordinals
     outcomes: Words = words("ordinal offsets", "rows of known_outcome", "outcomes that are given")
     known_outcome: Words = words("outcome", "iterations or arm", "of an execution")
+    iterations: Words = words("ordinal", "iterations", "of every execution, 0: not known")
     is_assumed: Words = words("ordinal", "0 or 1", "an outcome was not given", is_state=True)
     seen: Words = words("engine and ordinal", "executions", "so far", is_state=True)
     left: Words = words("engine and ordinal", "iterations", "still to run", is_state=True)

@@ -259,11 +259,11 @@ def simulate_timing(
     """Time one core's program.
 
     `trips` gives, for each While and Branch numbered in program order, the trip counts or arms
-    taken by its executions in order; without it one trip of the body and the first arm are
-    assumed and reported. `trace` keeps what is executed when: up to `max_events` executions by
-    themselves, the others merged. `skip=False` runs every iteration of every loop; the result is
-    the same but for `executions`. `is_native=False` runs the
-    rules in Python, with the same result. Raises TimingDeadlock.
+    taken by its executions in order. Without it a While runs as often as it is known to; one trip
+    of another and the first arm are assumed and reported. `trace` keeps what is executed when: up
+    to `max_events` executions by themselves, the others merged. `skip=False` runs every iteration
+    of every loop; the result is the same but for `executions`. `is_native=False` runs the rules in
+    Python, with the same result. Raises TimingDeadlock.
     """
     plan = make_plan(program, arch)
     machine = CoreTimer(plan, arch, trips or {}, max_events if trace else 0, is_native=is_native)

@@ -10,10 +10,11 @@ from glia.base.affine import Affine
 from glia.base.dtype import F4E2M1FN_X4, F8E8M0FNU, TF32
 from glia.isa.examples import chip, examples, hbm
 from glia.isa.instructions.dma import DmaCopy
+from glia.isa.instructions.sync import RegisterLoad
 from glia.isa.kit import Instr
 from glia.machine.binary.decode import decode_program
-from glia.machine.binary.encode import encode_program
-from glia.machine.ir import Loop, Program
+from glia.machine.binary.encode import PAYLOAD_MAGIC, encode_program
+from glia.machine.ir import Loop, Program, While
 from glia.machine.text import parse_program, print_program
 
 E = examples()
@@ -61,6 +62,35 @@ def test_a_filled_instruction_comes_back_from_streams(instr: Instr) -> None:
     engines = {name: memoryview(data) for name, data in streams.engines.items()}
     back = decode_program(memoryview(streams.program), engines.__getitem__, _no_file, "program")
     assert back == program
+
+
+def _loop(iterations: int) -> Program:
+    load = next(each for each in E.values() if isinstance(each, RegisterLoad))
+    base = _program(load)
+    return replace(base, body=(While((load,), load.register, (load,), iterations),))
+
+
+@pytest.mark.parametrize("iterations", [0, 1, 4096])
+def test_how_often_a_run_time_loop_runs_comes_back(iterations: int) -> None:
+    program = _loop(iterations)
+    assert parse_program(print_program(program)) == program
+    streams = encode_program(program, {})
+    engines = {name: memoryview(data) for name, data in streams.engines.items()}
+    back = decode_program(memoryview(streams.program), engines.__getitem__, _no_file, "program")
+    assert back == program
+
+
+def test_a_program_of_the_encoding_before_is_read() -> None:
+    streams, other = (encode_program(_loop(n), {}) for n in (0, 1))
+    pairs = enumerate(zip(streams.program, other.program, strict=True))
+    changed = [n for n, (one, two) in pairs if one != two]
+    (place,) = changed  # where the iterations are, which that encoding did not have
+    before = bytearray(streams.program)
+    del before[place]
+    before[len(PAYLOAD_MAGIC)] = 1
+    engines = {name: memoryview(data) for name, data in streams.engines.items()}
+    back = decode_program(memoryview(before), engines.__getitem__, _no_file, "program")
+    assert back == _loop(0)
 
 
 def _no_file(name: str) -> memoryview:

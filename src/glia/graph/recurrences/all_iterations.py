@@ -21,6 +21,7 @@ from glia.graph.ops import (
     Scan,
     Slice,
     Transpose,
+    While,
 )
 from glia.graph.rules.constructors import broadcast, iota, reshape, reverse
 from glia.graph.rules.facts import integer
@@ -32,10 +33,52 @@ class NotSeparable(Exception):
 
 def is_counter(result: Node, counter: Node) -> bool:
     """Whether a state grows by one in each iteration."""
+    return _step(result, counter) == 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Counter:
+    """The state that a loop counts by: from `start`, by `step` in each of its `iterations`."""
+
+    state: int
+    start: int
+    step: int
+    iterations: int
+
+    @property
+    def last(self) -> int:
+        """The value in the last iteration."""
+        return self.start + (self.iterations - 1) * self.step
+
+
+def counter_of(loop: While) -> Counter | None:
+    """The counter of a loop that counts up from a constant to a constant; None for others."""
+    match loop.condition.results[0]:
+        case Map("less", (Parameter() as counter, end)):
+            state = counter.index
+        case Map("greater", (end, Parameter() as counter)):
+            state = counter.index
+        case _:
+            return None
+    step = _step(loop.body.results[state], loop.body.parameters[state])
+    start, limit = integer(loop.state[state]), integer(end)
+    if start is None or limit is None or not step or step < 0:
+        return None
+    return Counter(state, start, step, max(0, -((start - limit) // step)))
+
+
+def iterations(loop: While) -> int | None:
+    """How often a loop runs that counts up from a constant to a constant; None for others."""
+    counter = counter_of(loop)
+    return counter.iterations if counter else None
+
+
+def _step(result: Node, counter: Node) -> int | None:
+    """By how much a state grows in each iteration, where that is known."""
     match result:
         case Map("add", (a, b)):
-            return (a is counter and integer(b) == 1) or (b is counter and integer(a) == 1)
-    return False
+            return integer(b) if a is counter else integer(a) if b is counter else None
+    return None
 
 
 class AllIterations:

@@ -47,7 +47,7 @@ def recognise_recurrences(graph: Graph, options: CompileOptions) -> Graph:
 @rule
 def loop_of_recurrences(op: While) -> Node | None:
     """while(s, i < n, body) = scans, where the body is linear in each state"""
-    count = iterations(op)
+    count = _iterations_from_0(op)
     if count is None or count < FEWEST_ITERATIONS:
         return None
     try:
@@ -56,7 +56,7 @@ def loop_of_recurrences(op: While) -> Node | None:
         return None
 
 
-def iterations(loop: While) -> int | None:
+def _iterations_from_0(loop: While) -> int | None:
     """How often a loop runs that counts its one counter from 0 to a constant; None for others."""
     match loop.condition.results[0]:
         case Map("less", (Parameter() as counter, limit)) if integer(limit) is not None:

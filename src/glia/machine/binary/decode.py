@@ -84,9 +84,10 @@ class _Decoder:
         source = self._from
         if source.take(len(PAYLOAD_MAGIC)) != PAYLOAD_MAGIC:
             source.fail("it is not a glia program")
-        if (version := source.byte()) != PAYLOAD_VERSION:
+        self._version = source.byte()
+        if not 1 <= self._version <= PAYLOAD_VERSION:
             raise UnsupportedNeffVersion(
-                what="program encoding", supported=PAYLOAD_VERSION, received=version
+                what="program encoding", supported=PAYLOAD_VERSION, received=self._version
             )
         self._strings = self._table(self._string)
         self._tiles = self._table(self._tile_entry)
@@ -254,8 +255,9 @@ class _Decoder:
                 return Loop(variable, trips, self._block(depth + 1))
             case StatementTag.WHILE:
                 register = self._text(source)
+                iterations = source.extent() if self._version > 1 else 0
                 condition = self._block(depth + 1)
-                return While(condition, register, self._block(depth + 1))
+                return While(condition, register, self._block(depth + 1), iterations)
             case StatementTag.BRANCH:
                 register = self._text(source)
                 arms = tuple(self._block(depth + 1) for _ in range(source.count()))

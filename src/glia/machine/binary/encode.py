@@ -26,7 +26,7 @@ from glia.machine.binary.bytestream import ByteWriter
 from glia.machine.ir import Binding, Branch, Loop, Program, Statement, While
 
 PAYLOAD_MAGIC = b"GLIA"
-PAYLOAD_VERSION = 1
+PAYLOAD_VERSION = 2
 MEMORIES = (Memory.HBM, Memory.SBUF, Memory.PSUM)
 
 
@@ -183,9 +183,10 @@ class _Encoder:
                 to.unsigned(self._text(variable))
                 to.unsigned(trips)
                 self._block(to, body)
-            case While(condition, register, body):
+            case While(condition, register, body, iterations):
                 to.byte(StatementTag.WHILE)
                 to.unsigned(self._text(register))
+                to.unsigned(iterations)
                 self._block(to, condition)
                 self._block(to, body)
             case Branch(register, arms):

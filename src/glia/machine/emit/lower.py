@@ -186,7 +186,7 @@ class ProgramEmitter:
                 self._statements(statement.condition)
                 self._load_register(register, statement.predicate)
             body = self._block(statement.body)
-            self.builder.block.append(While(tuple(condition), register, body))
+            self.builder.block.append(While(tuple(condition), register, body, statement.iterations))
         elif isinstance(statement, tile.Call):
             self._call(statement)
         elif isinstance(statement, tile.Exchange):

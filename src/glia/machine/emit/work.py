@@ -14,7 +14,7 @@ from glia.isa.instructions.tensor import NcTranspose
 from glia.isa.instructions.vector import TensorCopy
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory
-from glia.machine.ir import EmittedWork, Loop, Statement, Traffic, blocks
+from glia.machine.ir import EmittedWork, Loop, Statement, Traffic, While, blocks
 
 
 def work_of(block: Sequence[Statement], arch: Arch) -> EmittedWork:
@@ -58,6 +58,10 @@ def _executions(block: Sequence[Statement], times: int) -> Iterator[tuple[Instr,
         if isinstance(statement, Instr):
             yield statement, times
             continue
-        inside = times * statement.trips if isinstance(statement, Loop) else times
+        inside = times
+        if isinstance(statement, Loop):
+            inside *= statement.trips
+        elif isinstance(statement, While):
+            inside *= max(1, statement.iterations)
         for inner in blocks(statement):
             yield from _executions(inner, inside)

@@ -19,6 +19,7 @@ from glia.graph.ir import Graph, Node, Parameter, TensorType
 from glia.graph.ops.control import KERNEL
 from glia.graph.ops.scalar_regions import identity, monoid
 from glia.graph.passes.errors import UnsupportedDtype
+from glia.graph.recurrences.all_iterations import iterations
 from glia.graph.rules.regions import tensor_types
 from glia.options import CompileOptions
 from glia.tile.build.block import BufferNames, NestBlock, whole_buffer
@@ -447,7 +448,8 @@ def _lower_while(block: NestBlock, node: ops.While, values: ValueMap) -> list[De
                if result is not node.body.parameters[i]]  # fmt: skip
     _assign_state(body, [(results[i], state[i]) for i in changed])
     name = names.unique_name("while")
-    block.body.append(While(name, condition, predicate, tuple(body.body)))
+    times = iterations(node) or 0
+    block.body.append(While(name, condition, predicate, tuple(body.body), times))
     types = [_tensor_type(initial) for initial in node.state]
     return [BufferValue(block, node, s, kind) for s, kind in zip(state, types, strict=True)]
 

@@ -173,7 +173,7 @@ def main() -> None:
     print(
         "one rank with at least one exchange on its way; exposed, that in which no engine computes."
     )
-    print("A loop, such as that of ring attention, is timed for one iteration.\n")
+    print("A loop is timed for as many iterations as it has, where that is known.\n")
     print("| program | target | us | exchanges | in flight, us | exposed, us | hidden |")
     print("|---|---|---|---|---|---|---|")
     print("\n".join(exposed_rows()))

@@ -406,10 +406,19 @@ PIPELINE: tuple[Pass, ...] = (
         options=("target",),
     ),
     Pass(
+        "receive_in_place",
+        "glia.tile.exchanges.receive_in_place:receive_in_place",
+        makes="tile",
+        after={"merge_rows": "a copy to a buffer of another shape is none of a whole buffer"},
+    ),
+    Pass(
         "start_exchanges",
         "glia.tile.exchanges.start_exchanges:start_exchanges",
         makes="tile",
-        after={"expand_scalars": "it compares what nests take, which is known by then"},
+        after={
+            "expand_scalars": "it compares what nests take, which is known by then",
+            "receive_in_place": "one that writes a state waits for the reads of the old one",
+        },
         options=("target", "distribution_strategy"),
     ),
     Pass(

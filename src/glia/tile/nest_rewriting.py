@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
@@ -14,6 +15,7 @@ from glia.tile.ir import (
     Apply,
     Axis,
     Branch,
+    Buffer,
     Call,
     Dynamic,
     Expr,
@@ -312,6 +314,22 @@ def with_moved_dimensions(program: Program, moves: Mapping[str, Move]) -> Progra
     for name, move in moves.items():
         buffers[name] = replace(buffers[name], shape=moved(buffers[name].shape, move))
     return replace(map_nests(program, change), buffers=buffers)
+
+
+def copied_buffer(nest: Nest, buffers: Mapping[str, Buffer]) -> str:
+    """The buffer whose elements a nest copies, all of them, to their places in one that is alike.
+
+    "" of a nest that does anything else.
+    """
+    load, target = nest.body, nest.target
+    if not isinstance(load, Load) or nest.reduction or nest.finish or target.dynamic:
+        return ""
+    old, new = buffers[load.buffer], buffers[target.buffer]
+    is_plain = not (load.guards or load.dynamic or target.combine) and load.dtype is old.dtype
+    is_alike = (old.dtype, old.shape) == (new.dtype, new.shape) and old is not new
+    is_whole = math.prod(nest.extents.values()) == new.elements
+    is_copy = is_plain and is_alike and is_whole and load.index == target.index
+    return load.buffer if is_copy else ""
 
 
 def rename_buffer(statement: Statement, old: str, new: str) -> Statement:

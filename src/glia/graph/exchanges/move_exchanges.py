@@ -14,6 +14,7 @@ import numpy as np
 
 from glia.base.dtype import U32
 from glia.graph.evaluate import evaluate
+from glia.graph.exchanges.gather_ahead import gathered_ahead
 from glia.graph.ir import Graph, Node, Parameter, TensorType, TupleType
 from glia.graph.ops import (
     ID_KINDS,
@@ -49,7 +50,12 @@ def move_exchanges(graph: Graph, options: CompileOptions) -> Graph:
         return graph
     graph = _scattered_everywhere(graph)
     loops = _Loops(is_sparing=strategy == "fsdp")
-    return apply_rules(graph, (RewriteRule("move_out_of_loop", (While,), loops.moved),))
+    graph = apply_rules(graph, (RewriteRule("move_out_of_loop", (While,), loops.moved),))
+    return graph.rewrite(_fetching_ahead)
+
+
+def _fetching_ahead(node: Node) -> Node | None:
+    return gathered_ahead(node) if isinstance(node, While) else None
 
 
 @dataclass(frozen=True)

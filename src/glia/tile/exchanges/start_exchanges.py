@@ -17,7 +17,7 @@ from glia.arch.instances import get_target
 from glia.options import CompileOptions
 from glia.tile.dependences import predecessors
 from glia.tile.estimated_time import estimated_ns
-from glia.tile.ir import Branch, Exchange, Program, Statement, While
+from glia.tile.ir import Branch, Exchange, Load, Nest, Program, Statement, While
 
 
 def start_exchanges(program: Program, options: CompileOptions) -> Program:
@@ -94,12 +94,17 @@ class _Orderer:
 
 
 class _Nearest:
-    """The exchanges that wait for each statement first, and the work left before each of them."""
+    """The exchanges that wait for each statement first, and the work left before each of them.
+
+    What only moves data is no work: slices that are gathered keep the order of their gathers.
+    """
 
     def __init__(
         self, body: Sequence[Statement], before: Sequence[set[int]], took_ns: Sequence[float]
     ) -> None:
-        self.took_ns = took_ns
+        self.took_ns = [
+            0.0 if _only_moves(each) else ns for each, ns in zip(body, took_ns, strict=True)
+        ]
         self.waiting: list[set[int]] = [set() for _ in body]
         self.work_ns = [0.0] * len(body)
         for position in reversed(range(len(body))):
@@ -108,7 +113,7 @@ class _Nearest:
             else:
                 own = self.waiting[position]
                 for each in own:
-                    self.work_ns[each] += took_ns[position]
+                    self.work_ns[each] += self.took_ns[position]
             for each in before[position]:
                 self.waiting[each] |= own
             self.waiting[position] = own
@@ -121,3 +126,9 @@ class _Nearest:
         """Count a statement, which is next, as done."""
         for each in self.waiting[position] - {position}:
             self.work_ns[each] -= self.took_ns[position]
+
+
+def _only_moves(statement: Statement) -> bool:
+    """Whether a statement is a nest that computes nothing."""
+    is_map = isinstance(statement, Nest) and statement.reduction is None
+    return is_map and isinstance(statement.body, Load)  # type: ignore[union-attr]

@@ -7,21 +7,19 @@ becomes the buffer itself where nothing needs the old elements by the time new o
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 
 from glia.tile.ir import (
     Branch,
     Layout,
-    Load,
     Nest,
     Program,
     Statement,
     While,
     accessed_buffers,
 )
-from glia.tile.nest_rewriting import rename_buffer
+from glia.tile.nest_rewriting import copied_buffer, rename_buffer
 
 
 def update_in_place(program: Program, options: object = None) -> Program:
@@ -66,7 +64,7 @@ class _Merging:
         for position, each in enumerate(body):
             users.statements[position] = self._inside(each, shared)
         for position, each in enumerate(body):
-            if isinstance(each, Nest) and each.name not in self.grouped and self._is_copy(each):
+            if self._copied(each):
                 self._try_copy(position, users, outside)
         return tuple(each for each in users.statements if each is not None)
 
@@ -88,8 +86,7 @@ class _Merging:
         """Merge the two buffers of a copy, where that keeps every value."""
         copy = users.statements[position]
         assert isinstance(copy, Nest)
-        assert isinstance(copy.body, Load)
-        temporary, target = copy.body.buffer, copy.target.buffer
+        temporary, target = self._copied(copy), copy.target.buffer
         old = {target, self.sources.get(target, target)}
         positions = users.by_buffer[temporary]
         is_last_use = positions[-1] == position and len(positions) > 1
@@ -104,24 +101,15 @@ class _Merging:
             return
         users.merge(temporary, target)
         users.remove(position)
-        if isinstance(first, Nest) and first.name not in self.grouped and self._is_copy(first, old):
+        if self._copied(first) in old:
             users.remove(positions[0])
         self.merged.add(temporary)
 
-    def _is_copy(self, nest: Nest, sources: Set[str] = frozenset()) -> bool:
-        """Whether the nest copies all elements of a buffer to one that is alike, to their places.
-
-        With `sources`, whether it copies from one of them.
-        """
-        load, target = nest.body, nest.target
-        if not isinstance(load, Load) or nest.reduction or nest.finish or target.dynamic:
-            return False
-        old, new = self.buffers[load.buffer], self.buffers[target.buffer]
-        is_plain = not (load.guards or load.dynamic or target.combine) and load.dtype is old.dtype
-        is_alike = (old.dtype, old.shape) == (new.dtype, new.shape) and old is not new
-        is_wanted = not sources or load.buffer in sources
-        is_whole = math.prod(nest.extents.values()) == new.elements
-        return is_plain and is_alike and is_wanted and is_whole and load.index == target.index
+    def _copied(self, statement: Statement) -> str:
+        """The buffer that a nest copies, by itself; "" of other statements."""
+        if not isinstance(statement, Nest) or statement.name in self.grouped:
+            return ""
+        return copied_buffer(statement, self.buffers)
 
     def _have_one_home(self, temporary: str, target: str, users: Sequence[int]) -> bool:
         """Whether all users reach the target where it lies, as they reached the temporary."""

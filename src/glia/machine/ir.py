@@ -39,7 +39,7 @@ class Loop:
 class While:
     """Run `condition`, which loads `register`; while that is not 0 run `body` and start over.
 
-    `iterations` is how often the body runs where that is known, else 0; only time depends on it.
+    `iterations` is how often the body runs where that is known, else 0; time alone depends on it.
     """
 
     condition: tuple[Statement, ...]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from glia.tile.ir import Buffer, Load, Nest, Store
 
@@ -24,6 +25,11 @@ def read_boxes(nest: Nest, buffers: Mapping[str, Buffer]) -> list[tuple[str, Box
     """What each load of a nest reaches, those of run-time offsets included."""
     extents = nest.extents
     return [(load.buffer, box_of(load, extents, buffers[load.buffer])) for load in nest.loads]
+
+
+def moved_box(access: Load | Store, extents: Mapping[str, int], buffer: Buffer) -> Box:
+    """A box of as many elements as an access moves, wherever run-time offsets put it."""
+    return box_of(replace(access, dynamic=()), extents, buffer)
 
 
 def written_box(nest: Nest, buffers: Mapping[str, Buffer]) -> Box:

@@ -17,7 +17,10 @@ TRANSPOSABLE_BYTES = (1, 2, 4)  # element widths of tiles that can be transposed
 
 
 def contraction_operands(nest: Nest) -> tuple[Load, Load] | None:
-    """The two loads of a nest that is a float contraction, or None."""
+    """The two loads of a nest that is a float contraction, or None.
+
+    Run-time offsets are the same for all of the nest.
+    """
     reduction, body = nest.reduction, nest.body
     if reduction is None or reduction.function != "add" or not reduction.dtype.is_float:
         return None
@@ -25,8 +28,13 @@ def contraction_operands(nest: Nest) -> tuple[Load, Load] | None:
         return None
     left, right = (_strip_widening(argument) for argument in body.args)
     if isinstance(left, Load) and isinstance(right, Load):
-        return (left, right) if not left.dynamic and not right.dynamic else None
+        return (left, right) if are_uniform(left) and are_uniform(right) else None
     return None
+
+
+def are_uniform(load: Load) -> bool:
+    """Whether the run-time offsets of a load, if any, are registers."""
+    return all(offset.is_uniform and offset.clamps for offset in load.dynamic)
 
 
 def columns_and_factors(nest: Nest, partition: str) -> tuple[Load, Load] | None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from glia.arch import Arch
 from glia.isa.instructions.dma import Transfer
 from glia.isa.operand import Memory, Tile
-from glia.tile.boxes import elements, pieces, read_boxes, written_box
+from glia.tile.boxes import elements, moved_box, pieces
 from glia.tile.contraction import PARTITIONS, axes_of, contraction_operands
 from glia.tile.exchanges.exchange_instructions import exchange_instructions
 from glia.tile.ir import (
@@ -21,6 +21,7 @@ from glia.tile.ir import (
     Load,
     Nest,
     Statement,
+    Store,
     While,
     accessed_buffers,
 )
@@ -53,7 +54,8 @@ def exchange_ns(exchange: Exchange, buffers: Mapping[str, Buffer], arch: Arch) -
 
 def nest_ns(nest: Nest, buffers: Mapping[str, Buffer], arch: Arch) -> float:
     """Nanoseconds of a nest: what its engine takes, or what it moves, whichever is longer."""
-    boxes = [*read_boxes(nest, buffers), (nest.target.buffer, written_box(nest, buffers))]
+    accesses: list[Load | Store] = [*nest.loads, nest.target]
+    boxes = [(a.buffer, moved_box(a, nest.extents, buffers[a.buffer])) for a in accesses]
     moved = descriptors = 0
     for name, box in dict.fromkeys(boxes):
         moved += elements(box) * buffers[name].dtype.bytes

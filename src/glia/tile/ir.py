@@ -75,6 +75,11 @@ class Dynamic:
     limit: int
     clamps: bool = True
 
+    @property
+    def is_uniform(self) -> bool:
+        """Whether the offset is the same for all of a nest: it becomes a register."""
+        return not self.load.dynamic and not any(each.terms for each in self.load.index)
+
 
 @dataclass(frozen=True)
 class Load:
@@ -242,7 +247,7 @@ class Nest:
 class While:
     """Run `condition`; while the pred scalar `predicate` is true run `body` and start over.
 
-    `iterations` is how often the body runs where that is known, else 0; only time depends on it.
+    `iterations` is how often the body runs where that is known, and not never, else 0.
     """
 
     name: str

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
+import numpy as np
+
 from glia.base.dtype import S32
 from glia.graph.ir import Graph, Node, Parameter
 from glia.graph.ops import (
@@ -64,6 +66,8 @@ def counter_of(loop: While) -> Counter | None:
     start, limit = integer(loop.state[state]), integer(end)
     if start is None or limit is None or not step or step < 0:
         return None
+    if limit + step > np.iinfo(counter.dtype.numpy).max:
+        return None  # it may wrap around
     return Counter(state, start, step, max(0, -((start - limit) // step)))
 
 

@@ -134,6 +134,7 @@ class ContractionEmitter(NestEmitter):
 
     def _at_tiles(self, load: Load) -> Load:
         """The load with the split axis as a number of tiles and a value in the tile."""
+        load = self.resolve_offsets(load)
         if not self.split:
             return load
         value = Affine.of(self.tile_axis) * self.tile_of(self.split) + self.split

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from glia.arch import get_target
-from glia.base.affine import ZERO
+from glia.base.affine import ZERO, Affine
 from glia.base.dtype import PRED, S32
 from glia.base.errors import InternalError, Misfit
-from glia.isa.instructions.sync import RegisterLoad
+from glia.isa.instructions.sync import RegisterAlu, RegisterLoad, RegisterMove
 from glia.isa.operand import Memory, Pattern, Tile
 from glia.machine.columns.legal_columns import has_legal_instructions
 from glia.machine.emit.block_builder import BlockBuilder
@@ -182,9 +182,12 @@ class ProgramEmitter:
             self._nest(statement)
         elif isinstance(statement, tile.While):
             register = self.builder.unique_name("$continue")
-            with self.builder.nested() as condition:
-                self._statements(statement.condition)
-                self._load_register(register, statement.predicate)
+            if statement.iterations:
+                condition = self._counted(register, statement.iterations)
+            else:
+                with self.builder.nested() as condition:
+                    self._statements(statement.condition)
+                    self._load_register(register, statement.predicate)
             body = self._block(statement.body)
             self.builder.block.append(While(tuple(condition), register, body, statement.iterations))
         elif isinstance(statement, tile.Call):
@@ -224,6 +227,12 @@ class ProgramEmitter:
         before = len(block)
         yield
         self.context.works[name] = work_of(block[before:], self.context.costs.arch)
+
+    def _counted(self, register: str, iterations: int) -> list[Statement]:
+        """A condition that counts down, where it is known how often it holds."""
+        self.builder.emit(RegisterMove(register=register, value=iterations + 1, on="sync"))
+        left, one = Affine.of(register), -1
+        return [RegisterAlu(register=register, op="add", a=left, b=one, on="sync")]
 
     def _load_register(self, register: str, buffer: str) -> None:
         """Load a scalar buffer into a register, through int32 when it is narrower."""

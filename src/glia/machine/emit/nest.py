@@ -29,7 +29,7 @@ from glia.machine.emit.layout import (
     tile_pattern,
 )
 from glia.machine.emit.refusal import Refusal
-from glia.machine.emit.runtime_offsets import IndirectAccess, is_varying
+from glia.machine.emit.runtime_offsets import IndirectAccess
 from glia.machine.emit.selection import Selector
 from glia.machine.emit.staging import Source, Stager
 from glia.machine.ir import EmittedWork
@@ -166,8 +166,15 @@ class NestEmitter(ABC):
     def emit(self) -> None:
         """Emit the whole nest."""
         self.builder.loc = self.nest.loc
+        self.load_registers()
         self.stage_ready({})
         self.emit_inside({})
+
+    def load_registers(self) -> None:
+        """Load the uniform offsets of loads before any loop, which would repeat it."""
+        for load in self._all_loads():
+            if not self.indirect.is_indirect(load):
+                self.resolve_offsets(load)
 
     @abstractmethod
     def emit_inside(self, env: Env) -> None:
@@ -253,7 +260,7 @@ class NestEmitter(ABC):
     def epilogue_loads(self) -> list[Load]:
         """The loads that finish a value and say where it is written."""
         is_scatter = self.indirect.is_scatter(self.nest.target)
-        offsets = [o.load for o in self.nest.target.dynamic if is_scatter or is_varying(o)]
+        offsets = [o.load for o in self.nest.target.dynamic if is_scatter or not o.is_uniform]
         return list(dict.fromkeys(data_loads(self.nest.finish, *offsets)))
 
     def span_all_axes(self, env: Env) -> dict[str, AxisRange]:
@@ -397,7 +404,7 @@ class NestEmitter(ABC):
     def stage(self, load: Load, partition: str, env: Env) -> None:
         """Bring a load into SBUF, where exactly the loops of `env` are open."""
         source = self.context.sources[load.buffer]
-        resolved = self._resolve_offsets(load)
+        resolved = self.resolve_offsets(load)
         box = self.find_box(resolved, partition, env)
         rows = self._block(partition)
         is_shared = len(self._scopes) == len(self.shared.scopes)
@@ -415,7 +422,7 @@ class NestEmitter(ABC):
         """Read a load in this home until the innermost open loop ends."""
         self._scopes[-1][load, partition] = home
 
-    def _resolve_offsets(self, load: Load) -> Load:
+    def resolve_offsets(self, load: Load) -> Load:
         """The load with its uniform dynamic offsets replaced by the registers that hold them."""
         if not load.dynamic:
             return load
@@ -439,7 +446,7 @@ class NestEmitter(ABC):
         if self.indirect.is_indirect(load):
             return self.indirect.gather(load, point, self.extents)
         home = self.home_of(load, partition)
-        return self.read_home(load, home, self._resolve_offsets(load).index, point)
+        return self.read_home(load, home, self.resolve_offsets(load).index, point)
 
     def home_of(self, load: Load, partition: str) -> Home:
         """The home of a load: where it was staged last, else where its buffer is resident."""
@@ -542,6 +549,6 @@ def data_loads(*expressions: Expr | None) -> Iterator[Load]:
         seen.add(id(expression))
         if isinstance(expression, Load):
             yield expression
-            waiting += [o.load for o in reversed(expression.dynamic) if is_varying(o)]
+            waiting += [o.load for o in reversed(expression.dynamic) if not o.is_uniform]
         elif isinstance(expression, Apply):
             waiting += reversed(expression.args)

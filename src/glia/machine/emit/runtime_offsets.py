@@ -50,12 +50,12 @@ class IndirectAccess:
     @staticmethod
     def is_indirect(load: Load) -> bool:
         """Whether an offset varies over the nest's axes."""
-        return any(is_varying(offset) for offset in load.dynamic)
+        return any(not offset.is_uniform for offset in load.dynamic)
 
     @staticmethod
     def is_scatter(target: Store) -> bool:
         """Whether a store needs a scatter: offsets that vary, may be dropped, or are combined."""
-        is_uniform = all(not is_varying(o) and o.clamps for o in target.dynamic)
+        is_uniform = all(o.is_uniform and o.clamps for o in target.dynamic)
         return bool(target.combine) or not is_uniform
 
     def register(self, offset: Dynamic, engine: str, extent: int) -> Affine:
@@ -227,11 +227,6 @@ class RowTable:
     given: tuple[Pattern, ...]
     limits: tuple[int, ...]
     extents: tuple[int, ...]
-
-
-def is_varying(offset: Dynamic) -> bool:
-    """Whether an offset depends on the axes of its nest; a uniform one becomes a register."""
-    return any(position.terms for position in offset.load.index) or bool(offset.load.dynamic)
 
 
 def _row_expression(dynamic: tuple[Dynamic, ...], strides: list[int], rows: Affine) -> Expr:

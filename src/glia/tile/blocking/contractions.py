@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 
 from glia.tile.blocking.model import BlockedOperand, Contraction
-from glia.tile.contraction import PARTITIONS, contraction_operands, row_dim
+from glia.tile.contraction import PARTITIONS, are_uniform, contraction_operands, row_dim
 from glia.tile.ir import Buffer, Layout, Load, Nest, Schedule, loads
 
 SBUF_SHARE = 0.92  # of what residents leave, for the tiles of a nest: packing wastes the rest
@@ -33,7 +33,7 @@ def find_contraction(
     is_plain = all(_is_plain(load, extents, load.buffer in layouts) for load in (left, right))
     if reduced != [schedule.contract] or not is_plain or _has_few_rows(nest, left, right):
         return None
-    if any(load.guards or load.dynamic for load in (left, right, *epilogue)):
+    if any(load.guards or not are_uniform(load) for load in (left, right, *epilogue)):
         return None
     stationary, moving = (left, right) if schedule.stationary == "left" else (right, left)
     own = [_operand(load, schedule, extents, layouts) for load in (stationary, moving)]

@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass, replace
 
 from glia.base.affine import Affine
-from glia.tile.contraction import PARTITIONS
+from glia.tile.contraction import PARTITIONS, are_uniform
 from glia.tile.ir import Axis, Nest, Schedule
 from glia.tile.nest_rewriting import substitute_axes
 
@@ -51,8 +51,8 @@ def instruction_width(extent: int, tile: int, most: int) -> int:
 
 
 def can_widen(nest: Nest, axis: str) -> bool:
-    """Whether an axis can be taken apart: no guard depends on it, and no offset is read."""
-    if nest.target.dynamic or any(load.dynamic for load in nest.loads):
+    """Whether an axis can be taken apart: no guard depends on it, and no offset varies."""
+    if nest.target.dynamic or not all(map(are_uniform, nest.loads)):
         return False
     guards = (guard.expression for load in nest.loads for guard in load.guards)
     return not any(part.coefficient(axis) for part in guards)

@@ -61,6 +61,9 @@ class DynamicSliceValue(DeferredValue):
         self.parts = (x,)
 
     def compute(self, nest: NestBuilder, index: Index) -> Expr:
+        return self.load_at_offsets(index)
+
+    def load_at_offsets(self, index: Index) -> Load:
         load = Load(self.x.buffer, self.dtype, _offset_index(index, self.constants))
         return replace(load, dynamic=self.offsets)
 

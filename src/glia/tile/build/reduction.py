@@ -105,7 +105,7 @@ def product(
 ) -> Expr:
     """The product of two plain loads."""
     is_rounded = reads_as_tf32(a[0], b[0])
-    left, right = (plain_load(value, nest, at, is_rounded) for value, at in (a, b))
+    left, right = (plain_load(value, nest, at, is_rounded, at_offsets=True) for value, at in (a, b))
     return Apply("multiply", (left, right), dtype)
 
 

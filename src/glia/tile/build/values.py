@@ -104,6 +104,10 @@ class DeferredValue:
         """The expression of the element at `index`, for a value without a buffer."""
         raise TypeError(f"{type(self).__name__} has no element expression")
 
+    def load_at_offsets(self, index: Index) -> Load | None:
+        """The element at `index` as one load at run-time offsets, where the value is one."""
+        return None
+
     def emit_into(self, target: StoreTarget) -> None:
         """Append the nests that write the value to `target`."""
         if self.buffer:
@@ -586,19 +590,26 @@ def _moved(place: Callable[[Index], Index], by: tuple[int, ...]) -> Callable[[In
 
 
 def plain_load(
-    value: DeferredValue, nest: NestBuilder, index: Index, is_rounded: bool = False
+    value: DeferredValue,
+    nest: NestBuilder,
+    index: Index,
+    is_rounded: bool = False,
+    *,
+    at_offsets: bool = False,
 ) -> Load:
-    """The element at `index` as one load without guards or run-time offsets, for a contraction.
+    """The element at `index` as one load without guards, for a contraction.
 
     A movement that needs axes split, or that repeats elements, is materialised itself, in the
-    reader's shape; otherwise its source is. With `is_rounded` the load reads tf32, and so needs no
-    rounding before it.
+    reader's shape; otherwise its source is, which `at_offsets` may be a load at run-time offsets.
+    With `is_rounded` the load reads tf32, and so needs no rounding before it.
     """
-    load = _plain_load(value, nest, index, is_rounded)
+    load = _plain_load(value, nest, index, is_rounded, at_offsets)
     return replace(load, dtype=TF32) if is_rounded else load
 
 
-def _plain_load(value: DeferredValue, nest: NestBuilder, index: Index, is_rounded: bool) -> Load:
+def _plain_load(
+    value: DeferredValue, nest: NestBuilder, index: Index, is_rounded: bool, at_offsets: bool
+) -> Load:
     if not value.buffer:
         base, at = value, index
         try:
@@ -614,6 +625,9 @@ def _plain_load(value: DeferredValue, nest: NestBuilder, index: Index, is_rounde
             value.materialise()
         else:
             if _variables(at) == _variables(index):
+                found = base.load_at_offsets(at) if at_offsets and not base.buffer else None
+                if found is not None:
+                    return found
                 base.materialise()
                 return Load(base.buffer, base.dtype, at)
             value.materialise()

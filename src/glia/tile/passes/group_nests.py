@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from glia.arch.instances import get_target
 from glia.base.errors import Misfit
 from glia.options import CompileOptions
-from glia.tile.contraction import PARTITIONS
+from glia.tile.contraction import PARTITIONS, are_uniform
 from glia.tile.group_legal import (
     GroupedNest,
     why_illegal_together,
@@ -129,7 +129,7 @@ class _Finder:
     def _is_eligible(self, nest: Nest) -> bool:
         schedule = self.program.schedules[nest.name]
         is_plain = not nest.target.dynamic and not nest.target.combine
-        is_direct = not any(load.dynamic for load in nest.loads)
+        is_direct = all(map(are_uniform, nest.loads))
         if schedule.engine == "tensor":
             is_guarded = any(load.guards for load in nest.loads)
             return self.among is None and is_plain and is_direct and not is_guarded

@@ -138,6 +138,9 @@ class _GroupEmitter:
     def emit(self) -> None:
         with self.boxes.iteration():
             for entry in self.entries.values():
+                self.builder.loc = entry.emitter.nest.loc
+                entry.emitter.load_registers()
+            for entry in self.entries.values():
                 self._stage(entry)
             self._loop(self.group.loop, 0)
 

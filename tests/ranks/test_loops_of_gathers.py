@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -100,6 +101,31 @@ def test_the_next_layer_is_gathered_into_what_the_loop_reads(strategy: str) -> N
 def test_an_odd_loop_begins_with_one_iteration_alone() -> None:
     loop = loop_of(prepared(layers(7), "fsdp", "start_exchanges"))
     assert loop.iterations == 3
+
+
+@pytest.mark.parametrize("target", ["trn1", "trn2", "trn3"])
+def test_what_a_loop_stacks_is_stored_in_runs_whatever_reads_it(target: str) -> None:
+    def local(x, ups, downs):  # type: ignore[no-untyped-def]
+        def loss(weights):  # type: ignore[no-untyped-def]
+            def layer(x, own):  # type: ignore[no-untyped-def]
+                up, down = (lax.all_gather(each, "t", axis=0, tiled=True) for each in own)
+                return x + (jnp.tanh(x @ up) @ down), None
+
+            return jnp.sum(lax.scan(layer, x, weights)[0] ** 2)
+
+        return jax.grad(loss)((ups, downs))
+
+    spec = P(None, "t")
+    program = RankedProgram(
+        AbstractMesh((8,), ("t",)), local, local, (P(), spec, spec), (spec, spec),
+        (random(128, 512), random(8, 512, 1408), random(8, 1408, 512)),
+    )  # fmt: skip
+    made = prepared(program, "", "choose_blocks", target)
+    nests = [each for loop in made.body if isinstance(loop, While) for each in loop.body]
+    stored = [each for each in nests if isinstance(each, Nest) and each.target.dynamic]
+    assert len([each for each in stored if len(each.axes) > 1]) >= 5
+    for nest in stored:
+        assert made.schedules[nest.name].partition not in nest.target.index[-1].variables
 
 
 @pytest.mark.parametrize(("count", "strategy"), [(8, ""), (3, "fsdp")])

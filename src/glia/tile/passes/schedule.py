@@ -181,7 +181,12 @@ class NestScheduler:
         )
 
     def _reader_cost(self, reader: Nest, load: Load, rows: int) -> float:
-        """The cost to a reader of moving a buffer with these rows into its own layout."""
+        """The cost to a reader of moving a buffer with these rows into its own layout.
+
+        What is read at run-time offsets is in HBM, in its own order, whatever writes it.
+        """
+        if load.dynamic:
+            return 0.0
         transpose_cost = self.buffers[load.buffer].elements / PARTITIONS * 2
         if rows < 0:
             return 2 * transpose_cost

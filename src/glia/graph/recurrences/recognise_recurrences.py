@@ -17,6 +17,7 @@ from glia.graph.ops import DynamicUpdateSlice, Map, While
 from glia.graph.recurrences.all_iterations import AllIterations, NotSeparable, is_counter
 from glia.graph.recurrences.linear import NotLinear, Recurrence, recurrence_of
 from glia.graph.recurrences.prefix_networks import prefix_rule
+from glia.graph.recurrences.stacked_updates import stacked_updates
 from glia.graph.rules.constructors import (
     apply,
     broadcast,
@@ -41,7 +42,7 @@ MOST_ELEMENTS = 1 << 28  # of a state at all iterations
 
 def recognise_recurrences(graph: Graph, options: CompileOptions) -> Graph:
     """The graph with scans in place of what computes recurrences; no option changes it."""
-    return apply_rules(graph, (*RULES, prefix_rule()))
+    return apply_rules(graph, (*RULES, stacked_updates, prefix_rule()))
 
 
 @rule

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from glia.arch.instances import get_target
@@ -11,16 +11,21 @@ from glia.base.errors import CompileError, Misfit
 from glia.options import CompileOptions
 from glia.tile.contraction import PARTITIONS, can_transpose, contraction_operands, row_dim
 from glia.tile.ir import (
+    Branch,
     Buffer,
     Layout,
     Load,
     Nest,
     Program,
     Schedule,
+    Statement,
+    While,
+    accessed_buffers,
     control_buffers,
     internal_buffers,
     loads,
     schedules_in_groups,
+    walk,
 )
 from glia.tile.passes.schedule import LARGEST_SHARE
 
@@ -140,7 +145,6 @@ def unreached_buffers(
 
 def _candidate_rows(program: Program) -> dict[str, int]:
     """Buffers that could be resident, with the dimension on their partitions."""
-    top = {statement.name for statement in program.body if isinstance(statement, Nest)}
     rows: dict[str, int] = {}
     excluded = control_buffers(program.body)  # they must be in HBM
     for nest in program.nests():
@@ -148,13 +152,52 @@ def _candidate_rows(program: Program) -> dict[str, int]:
         if rows.setdefault(nest.target.buffer, found) != found:
             excluded.add(nest.target.buffer)
     for nest in program.nests():
-        schedule = program.schedules[nest.name]
-        if nest.name in top:
-            excluded |= unreached_buffers(nest, schedule, rows, program.buffers)
-        else:
-            excluded |= {nest.target.buffer, *(load.buffer for load, _ in _reads(nest, schedule))}
+        excluded |= unreached_buffers(nest, program.schedules[nest.name], rows, program.buffers)
+    excluded |= rows.keys() - _of_one_block(program)
     is_temporary = {n for n, b in program.buffers.items() if b.role == "temporary"}
     return {n: d for n, d in rows.items() if n in is_temporary and n not in excluded}
+
+
+def _of_one_block(program: Program) -> set[str]:
+    """The buffers that nests of one block access, which writes them before it reads them.
+
+    A block is the program, or the body of a loop: what one iteration leaves to the next, and what
+    arms and conditions access, is not among them.
+    """
+    accessed: dict[str, set[int]] = {}
+    first: dict[str, Nest] = {}
+    for number, block in enumerate(_blocks(program.body)):
+        for nest in block:
+            for name in accessed_buffers(nest):
+                accessed.setdefault(name, set()).add(number)
+                first.setdefault(name, nest)
+    found = {name for name, blocks in accessed.items() if len(blocks) == 1}
+    for arm in _arms(program.body):
+        for nest in walk(arm):
+            found -= accessed_buffers(nest)
+    return {name for name in found if _only_writes(first[name], name)}
+
+
+def _only_writes(nest: Nest, name: str) -> bool:
+    return nest.target.buffer == name and all(load.buffer != name for load in nest.loads)
+
+
+def _blocks(body: tuple[Statement, ...]) -> Iterator[list[Nest]]:
+    """The nests of a block, then those of the loops inside of it, arms left out."""
+    yield [each for each in body if isinstance(each, Nest)]
+    for each in body:
+        if isinstance(each, While):
+            yield from _blocks(each.body)
+
+
+def _arms(body: tuple[Statement, ...]) -> Iterator[tuple[Statement, ...]]:
+    """The arms of branches, and the conditions of loops, in a block and in its loops."""
+    for each in body:
+        if isinstance(each, While):
+            yield each.condition
+            yield from _arms(each.body)
+        elif isinstance(each, Branch):
+            yield from each.arms
 
 
 def _reads(nest: Nest, schedule: Schedule) -> list[tuple[Load, str]]:

@@ -83,6 +83,24 @@ def fully_sharded(width: int, hidden: int, rows: int, layers: int = 8) -> Sharde
     )  # fmt: skip
 
 
+def layers_in_a_loop(width: int, hidden: int, rows: int, layers: int = 8) -> Sharded:
+    """Layers by `lax.scan`, of whose weights each rank has an eighth."""
+    shapes = [(width, 3 * width), (width, width), *[(width, hidden)] * 2, (hidden, width)]
+
+    def local(x, *weights):  # type: ignore[no-untyped-def]
+        def layer(z, own):  # type: ignore[no-untyped-def]
+            whole = [lax.all_gather(w, "r", axis=0, tiled=True) for w in own]
+            return _layer(z, *whole, lambda each: each), None
+
+        return lax.scan(layer, x[0], weights)[0][None]
+
+    return Sharded(
+        "layers in a loop", f"{layers} layers, {width}, {hidden}, {rows} rows", "fsdp", local,
+        (P("r"), *[P(None, "r")] * len(shapes)), P("r"),
+        ((RANKS, rows, width), *((layers, *shape) for shape in shapes)),
+    )  # fmt: skip
+
+
 def tensor_parallel(width: int, hidden: int, rows: int) -> Sharded:
     """A layer whose heads and hidden units are divided."""
     columns, depth = P(None, "r"), P("r")
@@ -201,8 +219,10 @@ def moved_programs() -> Iterator[Sharded]:
 
 
 def programs() -> Iterator[Sharded]:
-    """A step of descent, and the others at three sizes each."""
-    yield fully_sharded(256, 704, 128)
+    """Each kind of program at three sizes."""
+    for width, hidden, rows in ((256, 704, 128), (512, 1408, 128), (1024, 2816, 256)):
+        yield fully_sharded(width, hidden, rows)
+        yield layers_in_a_loop(width, hidden, rows)
     for width, hidden, rows in ((1024, 2816, 256), (2048, 5632, 512), (4096, 14336, 1024)):
         yield tensor_parallel(width, hidden, rows)
     for heads, rows in ((4, 1024), (8, 2048), (8, 4096)):

@@ -88,6 +88,23 @@ def llama_model(
     return rms_norm(x, last) @ table.T, kept
 
 
+def llama_scan(
+    x: Array, layers: Weights, cos: Array, sin: Array, caches: tuple[Array, Array], position: Array
+) -> tuple[Array, tuple[Array, Array]]:
+    """All blocks at one position, by `lax.scan` over weights and caches in stacks of layers."""
+
+    def block(x: Array, own: tuple[Weights, tuple[Array, Array]]) -> tuple[Array, Any]:
+        x, *kept = llama_step(x, own[0], cos, sin, *own[1], position)
+        return x, (*kept,)
+
+    return lax.scan(block, x, (layers, caches))  # type: ignore[no-any-return]
+
+
+def llama_prefill_scan(x: Array, layers: Weights, cos: Array, sin: Array) -> Array:
+    """All blocks over a prompt, by `lax.scan` over weights in stacks of layers."""
+    return lax.scan(lambda x, w: (llama_block(x, w, cos, sin), None), x, layers)[0]
+
+
 def llama_prefill(x: Array, layers: list[Weights], cos: Array, sin: Array) -> Array:
     """All blocks over a prompt."""
     for w in layers:
@@ -119,7 +136,18 @@ def _llama() -> Iterator[Workload]:
         "Llama, 32 layers, decode at 4096", llama_model, step, 0.85, donated=(6,),
         moved=LAYERS * read + 2 * _elements(table), heavy=True,
     )  # fmt: skip
+    stacks = jax.tree.map(lambda each: shaped(LAYERS, *each.shape), (weights, (cache, cache)))
+    yield Workload(
+        "Llama, 32 layers by lax.scan, decode at 4096", llama_scan,
+        (x, stacks[0], angles, angles, stacks[1], position), 0.85, donated=(4,),
+        moved=LAYERS * read,
+    )  # fmt: skip
     angles, x = shaped(prompt, 64), shaped(prompt, LLAMA["width"])
+    yield Workload(
+        "Llama, 32 layers by lax.scan, prefill 2048", llama_prefill_scan,
+        (x, stacks[0], angles, angles), 0.75,
+        flops=LAYERS * (2.0 * prompt * _elements(weights) + saved),
+    )  # fmt: skip
     yield Workload(
         "Llama, 32 layers, prefill 2048", llama_prefill, (x, layers, angles, angles), 0.75,
         flops=LAYERS * (2.0 * prompt * _elements(weights) + saved), heavy=True,

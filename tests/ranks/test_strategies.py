@@ -37,6 +37,15 @@ def passed(graph: Graph, strategy: str, after: str, target: str = "trn2") -> Pro
     return found
 
 
+def require_same(program: RankedProgram, graph: Graph, target: str, *, atol: float = 2e-5) -> None:
+    """What ranks give under llm-training has to be what one device gives."""
+    options = CompileOptions(target, auto_cast="none", distribution_strategy="llm-training")
+    neff = Neff((run_pipeline(graph, options),), partitions=8)
+    found = glia.load(neff, ranks=8).run_ranks(program.inputs_of_ranks())
+    for ours, theirs in zip(found, program.expected(), strict=True):
+        np.testing.assert_allclose(ours[0], theirs[0], rtol=2e-4, atol=atol)
+
+
 def kinds(program: Program) -> list[str]:
     return [each.kind for each in program.body if isinstance(each, Exchange)]
 
@@ -161,11 +170,7 @@ def test_sums_of_much_data_travel_in_parts_and_are_the_same(target: str) -> None
     assert any(isinstance(each, Nest) for each in early.body[at[1] + 1 : at[2]])
     kept = passed(graph, "fsdp", "start_exchanges", target)
     assert len(kinds_by_position(kept.body, "all-reduce")) == 2
-    options = CompileOptions(target, auto_cast="none", distribution_strategy="llm-training")
-    neff = Neff((run_pipeline(graph, options),), partitions=8)
-    found = glia.load(neff, ranks=8).run_ranks(program.inputs_of_ranks())
-    for ours, theirs in zip(found, program.expected(), strict=True):
-        np.testing.assert_allclose(ours[0], theirs[0], rtol=2e-4, atol=2e-5)
+    require_same(program, graph, target)
 
 
 def attention(rows: int, width: int) -> RankedProgram:
@@ -201,11 +206,7 @@ def test_attention_before_a_sum_runs_in_parts_and_is_the_same(target: str) -> No
     ]  # fmt: skip
     first, last = kinds_by_position(early.body, "all-reduce")
     assert sum(first < n < last for n in products) == 4  # queries, scores, values, the output
-    options = CompileOptions(target, auto_cast="none", distribution_strategy="llm-training")
-    neff = Neff((run_pipeline(graph, options),), partitions=8)
-    found = glia.load(neff, ranks=8).run_ranks(program.inputs_of_ranks())
-    for ours, theirs in zip(found, program.expected(), strict=True):
-        np.testing.assert_allclose(ours[0], theirs[0], rtol=2e-4, atol=1e-4)
+    require_same(program, graph, target, atol=1e-4)
 
 
 def experts(tokens: int, width: int) -> RankedProgram:
@@ -240,11 +241,7 @@ def test_tokens_go_to_experts_and_come_back_in_parts(target: str) -> None:
     merged = passed(graph, "llm-training", "merge_rows", target)
     rows = [merged.buffers[e.outputs[0]].shape for e in merged.body if isinstance(e, Exchange)]
     assert rows == [(1024, 128)] * 2 + [(8, 128, 128)] * 2  # of products; then tokens are chosen
-    options = CompileOptions(target, auto_cast="none", distribution_strategy="llm-training")
-    neff = Neff((run_pipeline(graph, options),), partitions=8)
-    found = glia.load(neff, ranks=8).run_ranks(program.inputs_of_ranks())
-    for ours, theirs in zip(found, program.expected(), strict=True):
-        np.testing.assert_allclose(ours[0], theirs[0], rtol=2e-4, atol=2e-5)
+    require_same(program, graph, target)
 
 
 def test_an_exchange_whose_result_is_needed_as_a_whole_stays_whole() -> None:

@@ -28,7 +28,10 @@ from glia.tile.ir import (
 
 
 def estimated_ns(statement: Statement, buffers: Mapping[str, Buffer], arch: Arch) -> float:
-    """Nanoseconds of a statement by itself; a loop not known to repeat counts once."""
+    """Nanoseconds of a statement by itself; a branch counts as its longest arm.
+
+    A loop of which it is not known how often it runs counts once.
+    """
     if isinstance(statement, Nest):
         return nest_ns(statement, buffers, arch)
     if isinstance(statement, Exchange):

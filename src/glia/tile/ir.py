@@ -479,12 +479,12 @@ def buffers_across_groups(program: Program) -> frozenset[str]:
 
 def walk(body: tuple[Statement, ...]) -> Iterator[Nest]:
     """Every nest of a block in program order, entering whiles and branches."""
-    return (each for each in _leaves(body) if isinstance(each, Nest))
+    return (each for each in leaves(body) if isinstance(each, Nest))
 
 
 def calls(body: tuple[Statement, ...]) -> Iterator[Call]:
     """Every call in program order, entering whiles and branches."""
-    return (each for each in _leaves(body) if isinstance(each, Call))
+    return (each for each in leaves(body) if isinstance(each, Call))
 
 
 def control_buffers(body: tuple[Statement, ...], *, with_exchanges: bool = True) -> set[str]:
@@ -504,13 +504,14 @@ def control_buffers(body: tuple[Statement, ...], *, with_exchanges: bool = True)
     return found
 
 
-def _leaves(body: tuple[Statement, ...]) -> Iterator[Nest | WholeBuffers]:
+def leaves(body: tuple[Statement, ...]) -> Iterator[Nest | WholeBuffers]:
+    """Every statement that holds none, in program order, entering whiles and branches."""
     for statement in body:
         if isinstance(statement, While):
-            yield from _leaves((*statement.condition, *statement.body))
+            yield from leaves((*statement.condition, *statement.body))
         elif isinstance(statement, Branch):
             for arm in statement.arms:
-                yield from _leaves(arm)
+                yield from leaves(arm)
         else:
             yield statement
 

@@ -70,14 +70,15 @@ class _PairedIterations:
         state: Sequence[Node] = loop.state
         fetched = self._fetched(state)
         if self.counter.iterations % 2:
-            state, fetched = self._iteration(state, fetched)
+            state = self._iteration(state, fetched)
+            fetched = self._fetched(state)
         kinds = [*(node.type for node in state), *(node.type for node in fetched)]
         parameters = []
         for n, kind in enumerate(kinds):
             assert isinstance(kind, TensorType)
             parameters.append(Parameter(n, kind, f"state.{n}"))
         half = self._iteration(parameters[:count], parameters[count:])
-        after, _ = self._iteration(*half)
+        after = self._iteration(half, self._fetched(half))
         at, dtype = self.counter.state, parameters[self.counter.state].dtype
         after[at] = apply("add", parameters[at], constant(2 * self.counter.step, dtype))
         # what the last iteration fetches nothing reads, but it is fetched from somewhere
@@ -89,15 +90,12 @@ class _PairedIterations:
         both = While((*state, *fetched), condition, body, loc=loop.loc)
         return results_as_node(list(results_of(both))[:count])
 
-    def _iteration(
-        self, state: Sequence[Node], fetched: Sequence[Node]
-    ) -> tuple[list[Node], list[Node]]:
-        """The state after an iteration that reads what is fetched, and what the next will read."""
+    def _iteration(self, state: Sequence[Node], fetched: Sequence[Node]) -> list[Node]:
+        """The state after an iteration that reads what is fetched."""
         body = self.loop.body
         made: dict[Node, Node] = dict(zip(body.parameters, state, strict=True))
         made |= zip(self.gathers, fetched, strict=True)
-        after = list(rebuilt(body, made))
-        return after, self._fetched(after)
+        return list(rebuilt(body, made))
 
     def _fetched(self, state: Sequence[Node]) -> list[Node]:
         """What an iteration of a state gathers."""

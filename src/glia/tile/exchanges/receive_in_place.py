@@ -8,11 +8,10 @@ An exchange whose result is only copied goes behind the last read of the state, 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from glia.tile.ir import (
-    Branch,
     Exchange,
     Nest,
     Program,
@@ -20,6 +19,7 @@ from glia.tile.ir import (
     While,
     accessed_buffers,
     control_buffers,
+    leaves,
 )
 from glia.tile.nest_rewriting import copied_buffer, rename_buffer, with_blocks
 
@@ -39,7 +39,7 @@ class _Receiving:
         self.buffers = program.buffers
         self.merged: set[str] = set()
         controls = control_buffers(program.body, with_exchanges=False)
-        uses = Counter(name for each in _leaves(program.body) for name in accessed_buffers(each))
+        uses = Counter(name for each in leaves(program.body) for name in accessed_buffers(each))
         self.received = {  # temporaries that one statement makes, and one reads
             name
             for name, count in uses.items()
@@ -81,18 +81,6 @@ class _Receiving:
         moved = rename_buffer(sender, temporary, state)
         before = (each for each in body[: last + 1] if each is not sender)
         return [*before, moved, *(each for each in body[last + 1 :] if each is not copy)]
-
-
-def _leaves(body: Sequence[Statement]) -> Iterator[Statement]:
-    """The statements without blocks in a block, and in those inside of it."""
-    for each in body:
-        if isinstance(each, While):
-            yield from _leaves((*each.condition, *each.body))
-        elif isinstance(each, Branch):
-            for arm in each.arms:
-                yield from _leaves(arm)
-        else:
-            yield each
 
 
 def _written(statement: Statement) -> set[str]:

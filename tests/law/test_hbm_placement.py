@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given
 from hypothesis import strategies as st
 
+from glia.arch import Target
 from glia.base.affine import Affine
 from glia.base.dtype import F32
 from glia.isa.instructions.dma import DmaCopy
@@ -188,10 +189,11 @@ def test_a_program_that_reads_what_it_has_written_does_so_at_shared_addresses(
         run(complete, {}, policy=STRICT)
     except UninitializedRead:
         assume(False)
-    synchronised = insert_semaphores(place(complete))
-    run(synchronised, {}, policy=STRICT)
-    for seed in range(len(streams_of(synchronised))):
-        run_concurrently(synchronised, {}, seed=seed, policy=Policy(poison=None))
+    for rotation in (0, 2):
+        synchronised = insert_semaphores(place(complete, rotation=rotation))
+        run(synchronised, {}, policy=STRICT)
+        for seed in range(len(streams_of(synchronised))):
+            run_concurrently(synchronised, {}, seed=seed, policy=Policy(poison=None))
 
 
 def test_bytes_that_a_later_iteration_reads_stay_through_the_loop() -> None:
@@ -218,7 +220,7 @@ def test_temporaries_of_one_iteration_share_an_address_in_a_loop_and_after_it() 
         return store, _transfer(hbm, CHIP[1], row, "in", loads=True)
 
     inside = (*through(HBM[0], None), *through(HBM[1], Affine.of("i")), *through(HBM[2], None))
-    placed = place(_complete((Loop("i", 3, inside), *through(HBM[3], None)), ()))
+    placed = place(_complete((Loop("i", 3, inside), *through(HBM[3], None)), ()), rotation=0)
     assert len({placed.addresses[each.name] for each in HBM[:4]}) == 1
     lifetimes = find_lifetimes(placed, (Memory.HBM,))
     blocks = [
@@ -226,6 +228,33 @@ def test_temporaries_of_one_iteration_share_an_address_in_a_loop_and_after_it() 
         for t in temporaries_in_hbm(placed)
     ]
     assert largest_live_set(blocks) == 4 * HBM_ALIGNMENT
+
+
+def _one_after_another() -> Program:
+    """Each temporary is written and read before the next one begins."""
+    body: list[Statement] = []
+    for each in HBM:
+        body.append(_transfer(each, CHIP[0], None, "out", loads=False))
+        body.append(_transfer(each, CHIP[1], None, "in", loads=True))
+    return _complete(tuple(body), ())
+
+
+@pytest.mark.parametrize("rotation", [0, 1, 2, 3])
+def test_bytes_rest_until_other_temporaries_have_begun(rotation: int) -> None:
+    placed = place(_one_after_another(), rotation=rotation)
+    at = [placed.addresses[each.name] for each in HBM]
+    assert len(set(at)) == rotation + 1
+    assert all(
+        len(set(at[n : n + rotation + 1])) == rotation + 1 for n in range(len(at) - rotation)
+    )
+
+
+def test_bytes_do_not_rest_where_there_is_room_for_no_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Target, "device_memory", lambda *_: HBM[0].bytes)
+    placed = place(_one_after_another())
+    assert len({placed.addresses[each.name] for each in HBM}) == 1
 
 
 def test_metadata_gives_offsets_and_the_extent_of_the_scratchpad() -> None:

@@ -6,7 +6,8 @@ or another core accesses keeps its bytes throughout the program.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from bisect import bisect_right
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from glia.arch.instances import get_target
@@ -14,7 +15,7 @@ from glia.graph.passes.errors import DeviceMemoryFull
 from glia.isa.operand import Memory
 from glia.machine.columns.update import share_columns
 from glia.machine.ir import Program
-from glia.machine.passes.lifetimes import find_lifetimes
+from glia.machine.passes.lifetimes import Lifetime, find_lifetimes
 from glia.machine.passes.on_chip_space import (
     assign_addresses,
     first_lines,
@@ -27,6 +28,11 @@ from glia.machine.scratchpad import temporaries_in_hbm
 from glia.options import CompileOptions
 
 HBM_ALIGNMENT = 512
+ROTATION = 2
+"""How many of the temporaries that begin after another has ended get no bytes of it.
+
+What takes over bytes waits for those who had them, maybe for a transfer that has just been issued.
+"""
 
 
 def place(
@@ -35,11 +41,13 @@ def place(
     *,
     shared: Collection[str] = (),
     hbm_start: int = 0,
+    rotation: int = ROTATION,
 ) -> Program:
     """Give every tile an address; a tile that has one keeps it, reserved for the whole program.
 
     `shared` names tiles of HBM that other cores access too; addresses in HBM are given from
-    `hbm_start` on. OnChipMemoryFull when the tiles live at one time exceed SBUF or PSUM,
+    `hbm_start` on; where they suffice the next `rotation` temporaries get no bytes of one that has
+    ended. OnChipMemoryFull when the tiles live at one time exceed SBUF or PSUM,
     DeviceMemoryFull when the tensors exceed the HBM of a logical core.
     """
     arch = get_target(program.target).arch
@@ -54,17 +62,23 @@ def place(
     if overflows:
         raise memory_full(overflows, first_lines(program))
     addresses = {**program.addresses, **found}
-    in_hbm, end = _place_in_hbm(program, shared, hbm_start)
-    _check_device_memory(program, end, options.logical_nc_config if options else 0)
+    lnc = options.logical_nc_config if options else 0
+    in_hbm, end = _place_in_hbm(program, shared, hbm_start, rotation)
+    if end > get_target(program.target).device_memory(lnc):
+        in_hbm, end = _place_in_hbm(program, shared, hbm_start, 0)
+    _check_device_memory(program, end, lnc)
     addresses |= in_hbm
     used = {n: t for n, t in program.tiles.items() if n in addresses}
     return share_columns(replace(program, tiles=used, addresses=addresses), program)
 
 
 def _place_in_hbm(
-    program: Program, shared: Collection[str], start: int
+    program: Program, shared: Collection[str], start: int, rotation: int
 ) -> tuple[dict[str, int], int]:
-    """Addresses for the tiles of HBM without one, and their end; temporaries come last."""
+    """Addresses for the tiles of HBM without one, and their end; temporaries come last.
+
+    The first `rotation` temporaries that begin after another has ended get no bytes of it.
+    """
     space = _DeviceSpace(program, start)
     lifetimes = find_lifetimes(program, (Memory.HBM,))
     temporaries = {tile.name: tile for tile in temporaries_in_hbm(program, shared)}
@@ -72,7 +86,7 @@ def _place_in_hbm(
     free = [tile for tile in free if tile.name not in program.addresses]
     addresses = {t.name: space.place(t.bytes) for t in free if t.name not in temporaries}
     packed = [t for t in free if t.name in temporaries and t.name in lifetimes]
-    spans = [lifetimes[tile.name] for tile in packed]
+    spans = _lengthened([lifetimes[tile.name] for tile in packed], rotation)
     blocks = [
         Block(round_up(tile.bytes, HBM_ALIGNMENT), span.first, span.last)
         for tile, span in zip(packed, spans, strict=True)
@@ -82,6 +96,17 @@ def _place_in_hbm(
     base = space.place(max(ends, default=0))
     addresses |= {t.name: base + offset for t, offset in zip(packed, offsets, strict=True)}
     return addresses, space.cursor
+
+
+def _lengthened(spans: Sequence[Lifetime], rotation: int) -> list[Lifetime]:
+    """Lifetimes, each until so many of the others that begin after its end have begun."""
+    begins = sorted(span.first for span in spans)
+    found = []
+    for span in spans:
+        at = bisect_right(begins, span.last)
+        later = begins[at : at + rotation]
+        found.append(Lifetime(span.first, max([span.last, *later])))
+    return found
 
 
 class _DeviceSpace:

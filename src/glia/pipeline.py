@@ -368,8 +368,8 @@ PIPELINE: tuple[Pass, ...] = (
         after={"defer_factors": "a quotient is a factor before it is a reciprocal's product"},
     ),
     Pass(
-        "split_exchanges",
-        "glia.tile.exchanges.split_exchanges:split_exchanges",
+        "choose_parts",
+        "glia.tuning.choose_parts:choose_parts",
         makes="tile",
         after={"expand_scalars": "rows are compared with the accesses of nests that stay"},
         options=("target", "distribution_strategy"),

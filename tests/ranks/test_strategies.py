@@ -23,7 +23,11 @@ from glia.neff.package import Neff
 from glia.options import CompileOptions
 from glia.tile.contraction import contraction_operands
 from glia.tile.dependences import predecessors
+from glia.tile.exchanges.parts import whole_of
+from glia.tile.exchanges.split_exchanges import Shares, begins_with_exchange, split_exchanges
 from glia.tile.ir import Exchange, Nest, Program, Statement
+from glia.tuning.choose_parts import LEAST_ROWS, WAYS, choose_parts
+from glia.tuning.rest_of_pipeline import timed_ns
 from ranks.jax_programs import PROGRAMS, RankedProgram, fully_sharded, random
 
 TARGETS = ("trn1", "trn1n", "inf2", "trn2", "trn3")
@@ -39,9 +43,12 @@ def passed(graph: Graph, strategy: str, after: str, target: str = "trn2") -> Pro
 
 def require_same(program: RankedProgram, graph: Graph, target: str, *, atol: float = 2e-5) -> None:
     """What ranks give under llm-training has to be what one device gives."""
-    options = CompileOptions(target, auto_cast="none", distribution_strategy="llm-training")
-    neff = Neff((run_pipeline(graph, options),), partitions=8)
-    found = glia.load(neff, ranks=8).run_ranks(program.inputs_of_ranks())
+    require_expected(program, run_pipeline(graph, options_for(target)), atol=atol)
+
+
+def require_expected(program: RankedProgram, made: machine.Program, *, atol: float = 2e-5) -> None:
+    """What ranks give has to be what one device gives."""
+    found = glia.load(Neff((made,), partitions=8), ranks=8).run_ranks(program.inputs_of_ranks())
     for ours, theirs in zip(found, program.expected(), strict=True):
         np.testing.assert_allclose(ours[0], theirs[0], rtol=2e-4, atol=atol)
 
@@ -166,8 +173,8 @@ def test_sums_of_much_data_travel_in_parts_and_are_the_same(target: str) -> None
     graph = read_module(program.lowered())
     early = passed(graph, "llm-training", "start_exchanges", target)
     at = kinds_by_position(early.body, "all-reduce")
-    assert len(at) == 4
-    assert any(isinstance(each, Nest) for each in early.body[at[1] + 1 : at[2]])
+    assert len(at) in (4, 6)  # the product before the first sum is over before that
+    assert any(isinstance(each, Nest) for each in early.body[at[len(at) // 2 - 1] : at[-2]])
     kept = passed(graph, "fsdp", "start_exchanges", target)
     assert len(kinds_by_position(kept.body, "all-reduce")) == 2
     require_same(program, graph, target)
@@ -236,12 +243,69 @@ def experts(tokens: int, width: int) -> RankedProgram:
 def test_tokens_go_to_experts_and_come_back_in_parts(target: str) -> None:
     program = experts(2048, 128)
     graph = read_module(program.lowered())
-    early = passed(graph, "llm-training", "split_exchanges", target)
-    assert kinds(early) == ["all-to-all"] * 4
+    early = passed(graph, "llm-training", "choose_parts", target)
+    parts = len(kinds(early)) // 2
+    assert kinds(early) == ["all-to-all"] * (2 * parts) and parts > 1
     merged = passed(graph, "llm-training", "merge_rows", target)
-    rows = [merged.buffers[e.outputs[0]].shape for e in merged.body if isinstance(e, Exchange)]
-    assert rows == [(1024, 128)] * 2 + [(8, 128, 128)] * 2  # of products; then tokens are chosen
+    shapes = [merged.buffers[e.outputs[0]].shape for e in merged.body if isinstance(e, Exchange)]
+    assert all(len(each) == 2 for each in shapes[:parts])  # rows of products
+    assert sum(rows for rows, _ in shapes[:parts]) == 2048
+    assert all(each[::2] == (8, 128) for each in shapes[parts:])  # of which tokens are chosen
     require_same(program, graph, target)
+
+
+def options_for(target: str) -> CompileOptions:
+    return CompileOptions(target, auto_cast="none", distribution_strategy="llm-training")
+
+
+@pytest.mark.parametrize("target", ["trn1", "trn2", "trn3"])
+@pytest.mark.parametrize("shares", WAYS)
+def test_tokens_go_and_come_back_in_parts_of_all_sizes(shares: Shares, target: str) -> None:
+    program, options = experts(512, 128), options_for(target)
+    before = passed(read_module(program.lowered()), "llm-training", "expand_scalars", target)
+    early = split_exchanges(before, options, shares, LEAST_ROWS)
+    assert kinds(early) == ["all-to-all"] * (2 * len(shares))
+    rows = [early.buffers[e.outputs[0]].shape[1] for e in early.body if isinstance(e, Exchange)]
+    assert sorted(rows) == sorted(int(64 * share) for share in shares * 2)
+    require_expected(program, run_pipeline(early, options, start_after="choose_parts"))  # type: ignore[arg-type]
+    ordered = run_pipeline(early, options, stop_after="start_exchanges", start_after="choose_parts")  # type: ignore[arg-type]
+    parts: dict[str, list[str]] = {}
+    for each in ordered.body:
+        parts.setdefault(whole_of(each), []).append(each.name)
+    assert max(map(len, parts.values())) == len(shares)
+    assert all(names == sorted(names) for names in parts.values())
+
+
+def test_parts_are_of_the_sizes_that_are_fastest() -> None:
+    options = options_for("trn2")
+    program = read_module(experts(2048, 512).lowered())
+    before = passed(program, "llm-training", "expand_scalars")
+    ways = [split_exchanges(before, options, shares, LEAST_ROWS) for shares in WAYS]
+    times = [timed_ns(way, options, "choose_parts") for way in ways]
+    found = [ns for ns in times if ns is not None]
+    assert len(set(found)) > 1
+    assert choose_parts(before, options) == ways[times.index(min(found))]
+
+
+def test_long_programs_and_work_before_an_exchange_have_halves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    options = options_for("trn2")
+    before = passed(read_module(experts(2048, 512).lowered()), "llm-training", "expand_scalars")
+    monkeypatch.setattr("glia.tuning.choose_parts.MOST_TIMED", len(before.body) - 1)
+    assert choose_parts(before, options) == split_exchanges(before, options)
+    monkeypatch.undo()
+    specs, weights = (P(), P(None, "t"), P("t")), (random(1024, 8192), random(8192, 512))
+
+    def local(x, first, second):  # type: ignore[no-untyped-def]
+        return jnp.tanh(lax.psum(jnp.tanh(x @ first) @ second, "t"))
+
+    program = RankedProgram(
+        AbstractMesh((8,), ("t",)), local, local, specs, P(), (random(512, 1024), *weights)
+    )
+    before = passed(read_module(program.lowered()), "llm-training", "expand_scalars")
+    assert not begins_with_exchange(before, options)
+    assert choose_parts(before, options) == split_exchanges(before, options) != before
 
 
 def test_an_exchange_whose_result_is_needed_as_a_whole_stays_whole() -> None:

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import replace
-from typing import Any
 
-from glia.arch.instances import get_target
 from glia.base.compilation_memo import memoise
-from glia.base.errors import CompileError, Misfit
 from glia.base.loc import UNKNOWN
 from glia.options import CompileOptions
-from glia.pipeline import PIPELINE
 from glia.tile.ir import Nest, Program, Schedule, Statement, accessed_buffers
 from glia.tile.nest_rewriting import rename_buffer
-from glia.timing.simulate import simulate_timing
+from glia.tuning.rest_of_pipeline import timed_ns
 
 NAME = "nest"
 
@@ -28,7 +24,7 @@ def nest_ns(
     SBUF is an input. Nests of one compilation that differ in names and locations are timed once.
     """
     alone = isolated(program, nest, schedule)
-    return memoise((nest_ns, _key(alone), options, after), lambda: _timed(alone, options, after))
+    return memoise((nest_ns, _key(alone), options, after), lambda: timed_ns(alone, options, after))
 
 
 def isolated(program: Program, nest: Nest, schedule: Schedule) -> Program:
@@ -70,14 +66,3 @@ def _key(alone: Program) -> Hashable:
         tuple(alone.layouts.items()),
         repr(schedule),
     )
-
-
-def _timed(alone: Program, options: CompileOptions, after: str) -> float | None:
-    names = [each.name for each in PIPELINE]
-    made: Any = alone
-    try:
-        for step in PIPELINE[names.index(after) + 1 :]:
-            made = step(made, options)
-    except (CompileError, Misfit):
-        return None
-    return simulate_timing(made, get_target(options.target).arch, trace=False).latency_ns

@@ -4,12 +4,16 @@ Where ranks exchange what a nest makes, and rows of the result are all that each
 needs for rows of its own, everything from that nest to where rows meet again runs in parts: the
 first rows travel while others are computed. So does what comes before that nest, as far back as its
 rows need no others: the queries of attention, and its scores. Weights are read by each part.
+
+Shares say which part of the rows each part has. While the first part travels before any work, and
+the last one after all of it, engines wait: where both do, small ones at the ends hide more.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 
 from glia.arch.instances import get_target
 from glia.base.affine import Affine
@@ -17,6 +21,7 @@ from glia.options import CompileOptions
 from glia.tile.boxes import Box
 from glia.tile.cores.divide import moved
 from glia.tile.estimated_time import estimated_ns
+from glia.tile.exchanges.parts import part_name
 from glia.tile.exchanges.start_exchanges import is_sent
 from glia.tile.ir import (
     Exchange,
@@ -30,19 +35,36 @@ from glia.tile.ir import (
 )
 from glia.tile.nest_rewriting import rename_buffer, within_values
 
-PARTS = 2  # more hide more, and their products of fewer rows take longer than that saves
-LEAST_ROWS = 64  # of a part
+Shares = tuple[Fraction, ...]  # of the rows, by part; together they are 1
+
+HALVES: Shares = (Fraction(1, 2),) * 2
+"""More parts hide more, and their products of fewer rows take longer than that saves."""
 
 
-def split_exchanges(program: Program, options: CompileOptions) -> Program:
-    """The program with sums of much data in parts, under llm-training."""
-    if options.distribution_strategy not in ("llm-training", "nemo"):
-        return program
+def split_exchanges(
+    program: Program, options: CompileOptions, shares: Shares = HALVES, least_rows: int = 64
+) -> Program:
+    """The program with exchanges of much data in parts of at least so many rows."""
     for name in [each.name for each in program.body if isinstance(each, Exchange)]:
-        found = _Region(program, options, name)
+        found = _Region(program, options, name, shares, least_rows)
         if found.grow():
             program = found.split()
     return program
+
+
+def begins_with_exchange(program: Program, options: CompileOptions) -> bool:
+    """Whether the first exchange that can run in parts takes longer than the work before it does
+    that can."""
+    arch = get_target(options.target).arch
+    for each in program.body:
+        if isinstance(each, Exchange):
+            found = _Region(program, options, each.name, HALVES, 1)
+            if found.grow():
+                position = program.body.index(each)
+                before = [s for s in program.body[:position] if s.name in found.axes]
+                work_ns = sum(estimated_ns(s, program.buffers, arch) for s in before)
+                return work_ns < estimated_ns(each, program.buffers, arch)
+    return False
 
 
 @dataclass
@@ -55,6 +77,8 @@ class _Region:
     program: Program
     options: CompileOptions
     name: str
+    shares: Shares
+    least_rows: int
     axes: dict[str, str] = field(default_factory=dict)
     exchanges: set[str] = field(default_factory=set)
     dims: dict[str, int] = field(default_factory=dict)
@@ -73,9 +97,9 @@ class _Region:
             return False
         (given,) = at.inputs
         for dimension, extent in enumerate(self.program.buffers[given].shape):
-            is_long = extent % (PARTS * LEAST_ROWS) == 0
+            rows = [share * extent for share in self.shares]
             if (
-                is_long
+                all(each.denominator == 1 and each % self.least_rows == 0 for each in rows)
                 and _is_by_element(at, dimension)
                 and self._is_made_in_parts(given, dimension)
             ):
@@ -129,7 +153,7 @@ class _Region:
         buffers = self.program.buffers
         tiny = {n: replace(buffers[n], shape=()) for n in (*exchange.inputs, *exchange.outputs)}
         fixed_ns = estimated_ns(exchange, tiny, arch)
-        return estimated_ns(exchange, buffers, arch) >= PARTS * fixed_ns
+        return estimated_ns(exchange, buffers, arch) >= len(HALVES) * fixed_ns
 
     def _is_made_in_parts(self, name: str, dimension: int) -> bool:
         """Whether one nest makes a temporary, for an exchange alone, row by row."""
@@ -193,15 +217,18 @@ class _Region:
         own = {name: d for name, d in self.dims.items() if self._is_inside(name)}
         buffers = {n: b for n, b in self.program.buffers.items() if n not in own}
         for name, dimension in own.items():
-            for part in range(PARTS):
+            for part in range(len(self.shares)):
                 shape = [*self.program.buffers[name].shape]
-                shape[dimension] //= PARTS
-                made = replace(self.program.buffers[name], name=f"{name}.{part}", shape=(*shape,))
+                first, end = self._rows(shape[dimension], part)
+                shape[dimension] = end - first
+                made = replace(
+                    self.program.buffers[name], name=part_name(name, part), shape=(*shape,)
+                )
                 buffers[made.name] = made
         body: list[Statement] = []
         for statement in self.program.body:
             if statement.name in self.axes or statement.name in self.exchanges:
-                body += [self._part(statement, part, own) for part in range(PARTS)]
+                body += [self._part(statement, part, own) for part in range(len(self.shares))]
             else:
                 body.append(statement)
         return replace(self.program, buffers=buffers, body=(*body,))
@@ -224,19 +251,21 @@ class _Region:
         """One part of a statement."""
         if isinstance(statement, Nest):
             axis = self.axes[statement.name]
-            step = statement.extents[axis] // PARTS
-            nest = within_values(statement, axis, part * step, (part + 1) * step)
+            nest = within_values(statement, axis, *self._rows(statement.extents[axis], part))
             kept = {n: self._box(n, part) for n in own if n in accessed_buffers(statement)}
             statement = moved(nest, kept, self.program.buffers)
         for name in own.keys() & accessed_buffers(statement):
-            statement = rename_buffer(statement, name, f"{name}.{part}")
-        return replace(statement, name=f"{statement.name}.{part}")
+            statement = rename_buffer(statement, name, part_name(name, part))
+        return replace(statement, name=part_name(statement.name, part))
+
+    def _rows(self, extent: int, part: int) -> tuple[int, int]:
+        """The first row of a part, and the end of its rows."""
+        return int(sum(self.shares[:part]) * extent), int(sum(self.shares[: part + 1]) * extent)
 
     def _box(self, name: str, part: int) -> Box:
         buffer, dimension = self.program.buffers[name], self.dims[name]
-        step = buffer.shape[dimension] // PARTS
         return tuple(
-            (part * step, (part + 1) * step) if d == dimension else (0, extent)
+            self._rows(extent, part) if d == dimension else (0, extent)
             for d, extent in enumerate(buffer.shape)
         )
 

@@ -4,7 +4,8 @@ Statements are ordered as a list scheduler orders instructions: nests take the t
 core's engines, exchanges that of the links. Of what could begin first, what the exchange waits for
 that has the least work left before it comes first, then what came first. So a step of training
 computes the gradient of a weight, and sends it, before it goes on with the layers below, and of
-what runs in parts the first comes as far as its exchange before the second begins.
+what runs in parts the first comes as far as its exchange before the second begins. Parts of one
+statement keep their order.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from glia.arch.instances import get_target
 from glia.options import CompileOptions
 from glia.tile.dependences import predecessors
 from glia.tile.estimated_time import estimated_ns
+from glia.tile.exchanges.parts import whole_of
 from glia.tile.ir import Branch, Exchange, Load, Nest, Program, Statement, While
 
 
@@ -68,13 +70,18 @@ class _Orderer:
         free_ns = {True: 0.0, False: 0.0}  # of the links, and of the engines
         available = [position for position, count in enumerate(waiting_for) if not count]
         order = []
+        wholes = [whole_of(each) for each in body]
         while available:
+            left_ns: dict[str, float] = {}  # of each statement, its parts together
+            for each in available:
+                known = left_ns.get(wholes[each], math.inf)
+                left_ns[wholes[each]] = min(known, nearest.left_ns(each))
             position = min(
                 available,
                 key=lambda n: (
                     # a queue takes what is ready while it sends what came before
                     ready_ns[n] if is_sent(body[n]) else max(ready_ns[n], free_ns[False]),
-                    nearest.left_ns(n),
+                    left_ns[wholes[n]],
                     n,
                 ),
             )

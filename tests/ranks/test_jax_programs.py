@@ -29,11 +29,15 @@ def test_a_program_of_eight_devices_gives_what_one_gives(number: int) -> None:
             np.testing.assert_allclose(one, other, rtol=2e-4, atol=2e-5)
 
 
+@pytest.mark.parametrize("strategy", ["", "fsdp", "llm-training"])
 @pytest.mark.parametrize("number", range(len(PROGRAMS)))
 def test_ranks_of_two_cores_give_what_one_gives(
-    number: int, monkeypatch: pytest.MonkeyPatch
+    number: int, strategy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every nest is halved that can be, and two cores are kept, however little that saves."""
+    """Every nest is halved that can be, and two cores are kept, however little that saves.
+
+    Two cores run concurrently: races between them, and between their engines, are faults.
+    """
 
     def halve(found: Sharing) -> float:
         found.chosen = [choices[0] for choices in found.choices]
@@ -41,9 +45,13 @@ def test_ranks_of_two_cores_give_what_one_gives(
 
     monkeypatch.setattr(Sharing, "search", halve)
     monkeypatch.setattr(alternatives, "with_one_core", lambda ladder: ladder)
+    monkeypatch.setattr(alternatives, "without_strategy", lambda ladder, _: ladder)
     program, target = PROGRAMS[number](), ("trn2", "trn3")[number % 2]
-    neff = glia.compile(program.lowered(), target=target, logical_nc_config=2)
+    neff = glia.compile(
+        program.lowered(), target=target, logical_nc_config=2, distribution_strategy=strategy
+    )
     assert len(neff.programs) == 2
+    assert neff.report["precision"]["distribution_strategy"] == strategy
     assert any("the first runs loops" in note for note in neff.notes)
     found = glia.load(neff, ranks=8).run_ranks(program.inputs_of_ranks())
     for ours, theirs in zip(found, program.expected(), strict=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +22,7 @@ from glia.isa.instructions.collectives import Collective, CollectivePermute
 from glia.machine import ir as machine
 from glia.neff.package import Neff
 from glia.options import CompileOptions
+from glia.sim.ranks.rank_threads import run_ranks_strictly
 from glia.tile.contraction import contraction_operands
 from glia.tile.dependences import predecessors
 from glia.tile.exchanges.parts import whole_of
@@ -274,6 +276,22 @@ def test_tokens_go_and_come_back_in_parts_of_all_sizes(shares: Shares, target: s
         parts.setdefault(whole_of(each), []).append(each.name)
     assert max(map(len, parts.values())) == len(shares)
     assert all(names == sorted(names) for names in parts.values())
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("target", ["trn1", "trn2", "trn3"])
+def test_no_order_of_engines_and_queues_changes_what_ranks_give(strategy: str, target: str) -> None:
+    """Races of exchanges with what takes over their bytes would be faults."""
+    program = two_sums(256, 128) if strategy == "fsdp" else experts(256, 128)
+    options = replace(options_for(target), distribution_strategy=strategy)
+    before = passed(read_module(program.lowered()), strategy, "expand_scalars", target)
+    early = split_exchanges(before, options, WAYS[-1], 8)
+    assert len(kinds(early)) == len(WAYS[-1]) * len(kinds(before)) > 0
+    made = run_pipeline(early, options, start_after="choose_parts")  # type: ignore[arg-type]
+    names = [binding.name for binding in made.inputs]
+    inputs = [dict(zip(names, given, strict=True)) for given in program.inputs_of_ranks()]
+    for ours, theirs in zip(run_ranks_strictly([made], inputs), program.expected(), strict=True):
+        np.testing.assert_allclose(ours[made.outputs[0].name], theirs[0], rtol=2e-4, atol=2e-5)
 
 
 def test_parts_are_of_the_sizes_that_are_fastest() -> None:

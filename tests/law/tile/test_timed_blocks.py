@@ -102,13 +102,13 @@ def test_a_nest_by_itself_computes_what_it_does_in_its_program(target: str) -> N
 def test_nests_that_differ_in_names_are_timed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Four layers, each of two products, take no more trials than one layer."""
     counts = []
-    timed = timing._timed
+    timed = timing.timed_ns
 
     def note(*arguments: Any) -> float | None:
         counts[-1] += 1
         return timed(*arguments)
 
-    monkeypatch.setattr(timing, "_timed", note)
+    monkeypatch.setattr(timing, "timed_ns", note)
     monkeypatch.setattr(choosing, "LEAST_ARRAY_NS", 0)
     for layers in (1, 4):
         counts.append(0)
@@ -132,6 +132,6 @@ def test_a_time_is_remembered_for_a_compilation() -> None:
     with one_compilation():
         first = timing.nest_ns(program, nest, schedule, options, "choose_blocks")
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(timing, "_timed", lambda *_: pytest.fail("timed again"))
+            patch.setattr(timing, "timed_ns", lambda *_: pytest.fail("timed again"))
             again = timing.nest_ns(program, renamed, schedule, options, "choose_blocks")
     assert first and first == again

@@ -53,8 +53,9 @@ def split_exchanges(
 
 
 def begins_with_exchange(program: Program, options: CompileOptions) -> bool:
-    """Whether the first exchange that can run in parts takes longer than the work before it does
-    that can."""
+    """Whether the first exchange that can run in parts takes longer than its part of the work
+    before it.
+    """
     arch = get_target(options.target).arch
     for each in program.body:
         if isinstance(each, Exchange):

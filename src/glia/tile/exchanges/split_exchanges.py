@@ -39,10 +39,11 @@ Shares = tuple[Fraction, ...]  # of the rows, by part; together they are 1
 
 HALVES: Shares = (Fraction(1, 2),) * 2
 """More parts hide more, and their products of fewer rows take longer than that saves."""
+LEAST_ROWS = 64  # of a part whose time is not known
 
 
 def split_exchanges(
-    program: Program, options: CompileOptions, shares: Shares = HALVES, least_rows: int = 64
+    program: Program, options: CompileOptions, shares: Shares = HALVES, least_rows: int = LEAST_ROWS
 ) -> Program:
     """The program with exchanges of much data in parts of at least so many rows."""
     for name in [each.name for each in program.body if isinstance(each, Exchange)]:
@@ -57,11 +58,10 @@ def begins_with_exchange(program: Program, options: CompileOptions) -> bool:
     before it.
     """
     arch = get_target(options.target).arch
-    for each in program.body:
+    for position, each in enumerate(program.body):
         if isinstance(each, Exchange):
             found = _Region(program, options, each.name, HALVES, 1)
             if found.grow():
-                position = program.body.index(each)
                 before = [s for s in program.body[:position] if s.name in found.axes]
                 work_ns = sum(estimated_ns(s, program.buffers, arch) for s in before)
                 return work_ns < estimated_ns(each, program.buffers, arch)

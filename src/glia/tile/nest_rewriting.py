@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from glia.base.affine import ZERO, Affine
 from glia.base.dtype import DType
+from glia.tile.boxes import Box
 from glia.tile.ir import (
     Accumulator,
     Apply,
@@ -414,3 +415,24 @@ def with_replacements(
         else:
             found.append(with_blocks(each, lambda block: with_replacements(block, change)))
     return tuple(found)
+
+
+def in_boxes(access: A, kept: Mapping[str, Box]) -> A:
+    """An access to the part of its buffer that is kept, if only a part is."""
+    box = kept.get(access.buffer)
+    if box is None:
+        return access
+    pairs = zip(access.index, box, strict=True)
+    return replace(access, index=tuple(part + -low for part, (low, _) in pairs))
+
+
+def load_in_boxes(load: Load, kept: Mapping[str, Box], buffers: Mapping[str, Buffer]) -> Load:
+    """A load from the part of its buffer that is kept; what guards let through is in there."""
+    if load.buffer not in kept:
+        return load
+    moved_load = in_boxes(load, kept)
+    guards: dict[Guard, Guard] = {}
+    sides = zip(load.index, moved_load.index, kept[load.buffer], strict=True)
+    for extent, (old, new, (low, high)) in zip(buffers[load.buffer].shape, sides, strict=True):
+        guards[Guard(old, extent)] = Guard(new, high - low)
+    return replace(moved_load, guards=tuple(guards.get(each, each) for each in load.guards))

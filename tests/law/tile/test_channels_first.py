@@ -54,7 +54,12 @@ def shifted(x: Any, w: Any) -> Any:
     return convolve(y, w, 2)[:, :2] + lax.dynamic_slice_in_dim(y, start, 2, 1)[:, :, ::2]
 
 
-FUNCTIONS = (convolve, chain, normalised, depthwise, repeated, shifted)
+def beside(x: Any, w: Any) -> Any:
+    """Convolutions that write columns of one result, beside what another nest writes of it."""
+    return jnp.concatenate([convolve(x, w), jnp.tanh(x[:, :, 1:4]), convolve(x + 1, w)], 2)
+
+
+FUNCTIONS = (convolve, chain, normalised, depthwise, repeated, shifted, beside)
 
 
 def compiled(function: Any, shapes: Any, target: str) -> tuple[glia.Neff, Program]:
@@ -80,7 +85,7 @@ def test_the_order_of_dimensions_changes_no_value(
     x = random.standard_normal((2, 8, 6, 10), np.float32)
     w = random.standard_normal((3, 3, 10, 10), np.float32) / 10
     neff, program = compiled(function, (x, w), target)
-    assert any(each.shape == (2, 10, 8, 6) for each in program.buffers.values())
+    assert any(each.shape[:2] == (2, 10) for each in program.buffers.values())
     (found,) = glia.load(neff)(x, w)
     np.testing.assert_allclose(found, function(x, w), rtol=1e-4, atol=1e-5)
 

@@ -4,11 +4,14 @@ The PE and the lanes of the other engines take channels on the partitions. Where
 are channels, every element is then a descriptor of its own. Of a temporary the dimensions are in
 another order, which costs nothing, where all nests that access it can follow. What has its shape
 given, or is summed up over the channels elsewhere, is copied: one transposition, with all engines
-of the DMA, instead of single elements for each tap of the window.
+of the DMA, instead of single elements for each tap of the window. Of a buffer the box is copied
+that the convolution reads or writes: what is beside it may be another nest's, or another core's.
 """
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -17,6 +20,7 @@ from glia.arch import Arch
 from glia.arch.instances import get_target
 from glia.base.affine import Affine
 from glia.options import CompileOptions
+from glia.tile.boxes import Box, elements, hull, read_boxes, written_box
 from glia.tile.contraction import axes_of, contraction_operands
 from glia.tile.ir import (
     Axis,
@@ -31,6 +35,8 @@ from glia.tile.ir import (
 )
 from glia.tile.nest_rewriting import (
     Move,
+    in_boxes,
+    load_in_boxes,
     map_loads,
     moved,
     with_moved_dimensions,
@@ -45,6 +51,7 @@ class _Wish:
     nest: str
     access: Load | Store
     move: Move
+    is_dense: bool  # it reaches each element of a box once
 
 
 @dataclass
@@ -69,7 +76,7 @@ def put_channels_first(program: Program, options: CompileOptions) -> Program:
             continue
         if isinstance(wish.access, Load):
             copies.read.setdefault(wish.nest, {})[wish.access.buffer] = wish.move
-        elif not wish.access.combine:
+        elif not wish.access.combine and wish.is_dense:
             copies.written[wish.nest] = wish.move
     return _with_copies(with_moved_dimensions(program, moves), copies)
 
@@ -104,12 +111,15 @@ def _wishes(nest: Nest, buffers: Mapping[str, Buffer]) -> list[_Wish]:
         shape = buffers[image.buffer].shape
         last = _last_dim(image.index, shape)
         if last > min(windows) and last not in windows and known >= {*image.index[last].variables}:
-            found.append(_Wish(nest.name, image, (last, min(windows))))
+            found.append(_Wish(nest.name, image, (last, min(windows)), is_dense=False))
         shape = buffers[nest.target.buffer].shape
         last = _last_dim(nest.target.index, shape)
         along = [d for d, e in enumerate(nest.target.index) if positions & {*e.variables}]
         if along and last > along[0] and last not in along:
-            found.append(_Wish(nest.name, nest.target, (last, along[0])))
+            is_dense = elements(written_box(nest, buffers)) == math.prod(
+                axis.extent for axis in nest.parallel_axes
+            )
+            found.append(_Wish(nest.name, nest.target, (last, along[0]), is_dense))
     return found
 
 
@@ -158,10 +168,9 @@ def _with_copies(program: Program, copies: _Copies) -> Program:
     """The program with nests that copy before and after those that ask for it."""
     buffers = dict(program.buffers)
 
-    def moved_buffer(name: str, nest: str, move: Move) -> Buffer:
-        old = buffers[name]
-        shape = moved(old.shape, move)
-        made = Buffer(f"{name}.{nest}.channels_first", old.dtype, shape)
+    def moved_buffer(name: str, nest: str, box: Box, move: Move) -> Buffer:
+        shape = moved(tuple(high - low for low, high in box), move)
+        made = Buffer(f"{name}.{nest}.channels_first", buffers[name].dtype, shape)
         buffers[made.name] = made
         return made
 
@@ -170,17 +179,20 @@ def _with_copies(program: Program, copies: _Copies) -> Program:
             return [nest]
         before: list[Statement] = []
         for name, move in copies.read.get(nest.name, {}).items():
-            made = moved_buffer(name, nest.name, move)
-            before.append(_copy(buffers[name], made, move, nest))
+            box = functools.reduce(hull, (b for n, b in read_boxes(nest, buffers) if n == name))
+            made = moved_buffer(name, nest.name, box, move)
+            before.append(_copy(nest, made, name, box, move))
+            nest = map_loads(nest, partial(load_in_boxes, kept={name: box}, buffers=buffers))
             nest = map_loads(nest, partial(_moved_load, name=name, move=move, made=made))
         if nest.name not in copies.written:
             return [*before, nest]
-        target, move = nest.target, copies.written[nest.name]
-        made = moved_buffer(target.buffer, nest.name, move)
-        back = _copy(made, buffers[target.buffer], move[::-1], nest)
-        index = moved(target.index, move)
-        changed = replace(nest, target=replace(target, buffer=made.name, index=index))
-        return [*before, changed, back]
+        move, name = copies.written[nest.name], nest.target.buffer
+        box = written_box(nest, buffers)
+        made = moved_buffer(name, nest.name, box, move)
+        target = in_boxes(nest.target, {name: box})
+        target = replace(target, buffer=made.name, index=moved(target.index, move))
+        back = _copy_back(nest, made, name, box, move)
+        return [*before, replace(nest, target=target), back]
 
     body = with_replacements(program.body, statements_with_copies)
     return replace(program, body=body, buffers=buffers)
@@ -192,10 +204,29 @@ def _moved_load(load: Load, name: str, move: Move, made: Buffer) -> Load:
     return replace(load, buffer=made.name, index=moved(load.index, move))
 
 
-def _copy(source: Buffer, target: Buffer, move: Move, nest: Nest) -> Nest:
-    """The nest that copies a buffer to one in which a dimension has moved."""
-    axes = tuple(Axis(f"i{d}", extent) for d, extent in enumerate(target.shape))
-    index = tuple(Affine.of(axis.name) for axis in axes)
-    load = Load(source.name, source.dtype, moved(index, move[::-1]))
-    name = f"{nest.name}.{min(source.name, target.name, key=len)}.copy"
-    return Nest(name, axes, load, Store(target.name, index), loc=nest.loc)
+def _copy(nest: Nest, made: Buffer, name: str, box: Box, move: Move) -> Nest:
+    """The nest that copies a box of a buffer to one in which a dimension has moved."""
+    index, axes = _indices(made.shape)
+    load = Load(name, made.dtype, _from_box(moved(index, move[::-1]), box))
+    return Nest(_copy_name(nest, name), axes, load, Store(made.name, index), loc=nest.loc)
+
+
+def _copy_back(nest: Nest, made: Buffer, name: str, box: Box, move: Move) -> Nest:
+    """The nest that copies a buffer in which a dimension has moved to a box of another."""
+    index, axes = _indices(tuple(high - low for low, high in box))
+    load = Load(made.name, made.dtype, moved(index, move))
+    store = Store(name, _from_box(index, box))
+    return Nest(_copy_name(nest, name), axes, load, store, loc=nest.loc)
+
+
+def _copy_name(nest: Nest, name: str) -> str:
+    return f"{nest.name}.{name}.copy"
+
+
+def _indices(shape: tuple[int, ...]) -> tuple[tuple[Affine, ...], tuple[Axis, ...]]:
+    axes = tuple(Axis(f"i{d}", extent) for d, extent in enumerate(shape))
+    return tuple(Affine.of(axis.name) for axis in axes), axes
+
+
+def _from_box(index: tuple[Affine, ...], box: Box) -> tuple[Affine, ...]:
+    return tuple(part + low for part, (low, _) in zip(index, box, strict=True))

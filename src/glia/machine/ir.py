@@ -123,6 +123,7 @@ class Program:
     emitted: Mapping[str, Mapping[str, int]] = field(default_factory=dict, compare=False)
     # group, or nest by itself -> what its instructions do, as emitted
     works: Mapping[str, EmittedWork] = field(default_factory=dict, compare=False)
+    cores: int = 1  # physical cores whose programs `machine.merge_cores.join_cores` has joined
     cache: ProgramCache = field(default_factory=ProgramCache, init=False, repr=False, compare=False)
 
     def instructions(self) -> Iterator[Instr]:

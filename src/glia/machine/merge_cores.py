@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from hashlib import sha256
 
 import numpy as np
 
+from glia.arch import Arch, get_target
 from glia.isa.instructions.dma import DmaCopy
 from glia.isa.instructions.multicore import CoreBarrier, Sendrecv
 from glia.isa.kit import Instr
@@ -18,6 +20,7 @@ from glia.isa.operand import Memory, Pattern, Tile, row_major
 from glia.isa.rendezvous import CrossCoreInstr
 from glia.machine.instruction_rewriting import control_variables, rename_block
 from glia.machine.ir import Binding, Block, Loop, Program, Statement, walk
+from glia.machine.program_cache import ProgramDigest
 from glia.machine.queues import QUEUE_OWNERS
 
 
@@ -25,10 +28,89 @@ def merge_cores(programs: Sequence[Program]) -> Program:
     """One program without addresses, with the inputs and outputs of all, each name once.
 
     HBM tiles of equal name and address are shared. ValueError, with the reason, where the cores
-    synchronise in a way that is not known at compile time.
+    synchronise in a way that is not known at compile time, or with other logical cores.
     """
     if len(programs) == 1:
         return programs[0]
+    for program in programs:
+        if instr := _meets_ranks(program):
+            raise ValueError(f"its cores compute {instr.mnemonic()} with other logical cores")
+    return _merged(programs)
+
+
+def join_cores(programs: Sequence[Program]) -> Program:
+    """One program to be run here, with the tensors of all cores at their addresses in HBM.
+
+    Each core's SBUF and PSUM lie behind those of the core before: see `arch_of`. ValueError, with
+    the reason, where the cores synchronise in a way that is not known before they run, or where
+    several of them exchange with other logical cores.
+    """
+    if len(programs) == 1:
+        return programs[0]
+    if sum(_meets_ranks(program) is not None for program in programs) > 1:
+        raise ValueError("several of its cores exchange with other logical cores")
+    merged = _merged(programs)
+    arch = get_target(programs[0].target).arch
+    room = {
+        Memory.SBUF: arch.sbuf_bytes_per_partition,
+        Memory.PSUM: arch.psum_bytes_per_partition,
+        Memory.HBM: 0,
+    }
+    addresses = {}
+    for rank, program in enumerate(programs):
+        names = _tiles(program, programs[0], rank)
+        for name, address in program.addresses.items():
+            tile = names[name]
+            addresses[tile.name] = address + rank * room[tile.memory]
+    return replace(merged, addresses=addresses, cores=len(programs))
+
+
+@dataclass(frozen=True)
+class _Joined:
+    """What joins the programs of a logical core, kept with the first; None for nothing."""
+
+    programs: tuple[Program, ...]
+    program: Program | None
+
+
+def joined_program(programs: Sequence[Program]) -> Program | None:
+    """`join_cores`, made once; None where cores cannot be joined."""
+    if len(programs) == 1:
+        return programs[0]
+    kept = programs[0].cache.get(_Joined)
+    if kept is None or [*map(id, kept.programs)] != [*map(id, programs)]:
+        kept = _Joined(tuple(programs), _join_where_possible(programs))
+        programs[0].cache.put(kept)
+    return kept.program
+
+
+def _join_where_possible(programs: Sequence[Program]) -> Program | None:
+    """`join_cores`, with a digest where those of all programs are known."""
+    try:
+        joined = join_cores(programs)
+    except ValueError:
+        return None
+    known = [program.cache.get(ProgramDigest) for program in programs]
+    text = " ".join(each.digest for each in known if each)
+    if all(known):
+        joined.cache.put(ProgramDigest(sha256(f"joined {text}".encode()).hexdigest()))
+    return joined
+
+
+def arch_of(program: Program) -> Arch:
+    """What a program runs on here: a core, with the on-chip memory of all cores that it joins."""
+    arch = get_target(program.target).arch
+    if program.cores == 1:
+        return arch
+    return replace(
+        arch,
+        sbuf_bytes_per_partition=arch.sbuf_bytes_per_partition * program.cores,
+        psum_banks=arch.psum_banks * program.cores,
+    )
+
+
+def _merged(programs: Sequence[Program]) -> Program:
+    """The program of all cores, without addresses."""
     tiles: dict[str, Tile] = {}
     constants: dict[str, np.ndarray] = {}
     inputs: dict[str, Binding] = {}
@@ -53,6 +135,15 @@ def merge_cores(programs: Sequence[Program]) -> Program:
         body=_BodyMerger(tiles).body(bodies),
         addresses={},
     )
+
+
+def _meets_ranks(program: Program) -> Instr | None:
+    """An instruction at which logical cores synchronise; None where there is none."""
+    for instr in program.instructions():
+        is_among_ranks = isinstance(instr, CrossCoreInstr) and instr.among == "ranks"
+        if is_among_ranks and "register" not in instr.attribute_names:
+            return instr
+    return None
 
 
 def _check_inputs(
@@ -154,9 +245,5 @@ def _split_at_rendezvous(body: Block) -> Iterator[tuple[Block, Statement | None]
 
 
 def _is_rendezvous(instr: Instr) -> bool:
-    """Whether physical cores synchronise at an instruction; ValueError where logical cores do."""
-    if not isinstance(instr, CrossCoreInstr):
-        return False
-    if instr.among == "ranks" and "register" not in instr.attribute_names:
-        raise ValueError(f"its cores compute {instr.mnemonic()} with other logical cores")
-    return instr.among == "cores"
+    """Whether physical cores synchronise at an instruction."""
+    return isinstance(instr, CrossCoreInstr) and instr.among == "cores"

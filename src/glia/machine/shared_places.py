@@ -9,7 +9,7 @@ from glia.isa.operand import Memory
 from glia.machine.emit.box import storage_dtype
 from glia.machine.ir import Program
 from glia.machine.passes.on_chip_space import round_up
-from glia.machine.passes.place import HBM_ALIGNMENT
+from glia.machine.passes.place import HBM_ALIGNMENT, check_device_memory
 from glia.tile import ir as tile
 
 SHARED = ("input", "output", "shared")
@@ -27,10 +27,13 @@ def shared_places(program: tile.Program) -> tuple[dict[str, int], int]:
     return places, end
 
 
-def separate_memories(programs: Sequence[Program], shared_bytes: int) -> tuple[Program, ...]:
+def separate_memories(
+    programs: Sequence[Program], shared_bytes: int, lnc: int = 0
+) -> tuple[Program, ...]:
     """The programs of several cores, each with what is its own behind that of the one before.
 
-    Their own begins behind the `shared_bytes` in each of them as it is given.
+    Their own begins behind the `shared_bytes` in each of them as it is given. Raises
+    DeviceMemoryFull where all of it exceeds the HBM of a logical core of `lnc` physical ones.
     """
     found = []
     start = shared_bytes
@@ -40,6 +43,7 @@ def separate_memories(programs: Sequence[Program], shared_bytes: int) -> tuple[P
         found.append(replace(program, addresses={**program.addresses, **moved}))
         ends = (at + program.tiles[name].bytes for name, at in moved.items())
         start = round_up(max(ends, default=start), HBM_ALIGNMENT)
+    check_device_memory(programs[-1], start, lnc)
     return tuple(found)
 
 

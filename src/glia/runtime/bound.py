@@ -93,7 +93,7 @@ class BoundModel:
 
     def _order(self, names: Sequence[str], *, is_output: bool) -> list[int]:
         """Where each of the program's own tensors stands among the model's."""
-        program = self.model.neff.program
+        program = self.model.neff.program if self._host is None else self._host.program
         return [names.index(b.name) for b in (program.outputs if is_output else program.inputs)]
 
     def _result_memory(self) -> ResultMemory:

@@ -18,6 +18,7 @@ from glia.base.errors import Unspecified
 from glia.base.loc import stacklevel_of_caller
 from glia.isa.operand import Memory
 from glia.machine.ir import Binding, Program
+from glia.machine.merge_cores import joined_program
 from glia.neff.errors import NotANeff
 from glia.neff.metadata import deferred_constants
 from glia.neff.package import Neff
@@ -38,7 +39,7 @@ from glia.runtime.recording import note_run
 from glia.sim.assumptions import not_modelled
 from glia.sim.notifications import Notifications
 from glia.sim.policy import DEVICE_VARIABLE, ExecutionFault
-from glia.sim.ranks.process_devices import PROCESS_DEVICES, require_one_core
+from glia.sim.ranks.process_devices import PROCESS_DEVICES, one_program
 
 if TYPE_CHECKING:
     from glia.profile.report import Profile
@@ -222,8 +223,10 @@ class Model:
     def _rank_executor(self) -> RankExecutor:
         """What runs all ranks: in threads, or in processes where that was asked for or is due."""
         is_apart = self.rank_processes
-        if is_apart is None and len(self.neff.programs) == 1 and self.device in PROCESS_DEVICES:
-            is_apart = self.ranks * device_bytes(self.neff.program) > LARGE_RANKS_BYTES
+        if is_apart is None and self.device in PROCESS_DEVICES:
+            joined = joined_program(self.neff.programs)
+            held = 0 if joined is None else device_bytes(joined)
+            is_apart = self.ranks * held > LARGE_RANKS_BYTES
         if is_apart:
             return functools.partial(import_object(_PROCESSES), device=self.device)
         executor: RankExecutor = import_object(RANK_DEVICES[self.device])
@@ -382,7 +385,7 @@ def load(
     if len(neff.programs) > cores:
         raise NotEnoughCores(needed=len(neff.programs), target=neff.target, has=cores)
     if rank_processes:
-        require_one_core(neff.programs, chosen)
+        one_program(neff.programs, chosen)
     return Model(neff, chosen, is_checked=check, rank_processes=rank_processes)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-from glia.arch import Arch, get_target
+from glia.arch import Arch
 from glia.base.affine import Affine
 from glia.base.dtype import PRED, DType, from_numpy
 from glia.base.errors import InternalError, Unspecified
@@ -26,6 +26,7 @@ from glia.isa.numerics import bits_of, narrow, widen
 from glia.isa.operand import Memory, Pattern
 from glia.isa.rendezvous import Participant
 from glia.machine.ir import Binding, Branch, Loop, Program, Statement, While, walk
+from glia.machine.merge_cores import arch_of
 from glia.machine.text import print_instruction
 from glia.sim.engine_state import EngineStates
 from glia.sim.float32_mode import apply_precision
@@ -116,7 +117,7 @@ class Executor:
     ) -> None:
         self.program = program
         self.policy = policy or Policy()
-        self.arch = arch or get_target(program.target).arch
+        self.arch = arch or arch_of(program)
         self.memories = Memories(self.arch, program, self.policy, hbm)
         self.states = EngineStates(self.arch, self.policy)
         self.limits = RunLimits(self.policy)

@@ -66,7 +66,7 @@ def place(
     in_hbm, end = _place_in_hbm(program, shared, hbm_start, rotation)
     if end > get_target(program.target).device_memory(lnc):
         in_hbm, end = _place_in_hbm(program, shared, hbm_start, 0)
-    _check_device_memory(program, end, lnc)
+    check_device_memory(program, end, lnc)
     addresses |= in_hbm
     used = {n: t for n, t in program.tiles.items() if n in addresses}
     return share_columns(replace(program, tiles=used, addresses=addresses), program)
@@ -130,7 +130,8 @@ class _DeviceSpace:
         return address
 
 
-def _check_device_memory(program: Program, total: int, lnc: int) -> None:
+def check_device_memory(program: Program, total: int, lnc: int) -> None:
+    """Raise DeviceMemoryFull for more bytes than a logical core of `lnc` physical ones has."""
     target = get_target(program.target)
     capacity = target.device_memory(lnc)
     if total <= capacity:

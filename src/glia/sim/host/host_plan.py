@@ -16,9 +16,9 @@ import ml_dtypes
 import numpy as np
 
 import glia
-from glia.arch import get_target
 from glia.base.garbage_collection import collector_paused
 from glia.machine.ir import Program, walk
+from glia.machine.merge_cores import arch_of
 from glia.machine.program_cache import ProgramDigest
 from glia.sim.host.library import host_library
 from glia.sim.host.rewriting.direct_writes import with_direct_writes
@@ -85,7 +85,7 @@ class HostPlanner:
     @collector_paused()
     def new_plan(self, executor: Executor) -> HostPlan:
         """A plan, whether one is stored or not."""
-        program, arch = self._program, get_target(self._program.target).arch
+        program, arch = self._program, arch_of(self._program)
         rewritten, bases, unread = program, None, ALL_READ
         left_out: dict[Why, int] = {}
         copies: Mapping[str, str] = {}

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 import glia.sim.host.steps as steps
-from glia.arch import get_target
 from glia.base.dtype import from_numpy
 from glia.base.errors import CompileError, InternalError
 from glia.base.fork_safe_lock import ForkSafeLock
@@ -25,6 +24,7 @@ from glia.base.machine_code.native import Library, address_of, array_at
 from glia.isa.kit import Instr, is_register
 from glia.isa.operand import Tile
 from glia.machine.ir import Binding, Program
+from glia.machine.merge_cores import arch_of, joined_program
 from glia.sim.host.host_plan import HostPlanner, Why
 from glia.sim.host.library import host_library
 from glia.sim.host.packing import LINE_BYTES
@@ -94,8 +94,8 @@ def run_on_host(
     if why := why_unsupported():
         warn_unsupported(why)
         return run_programs(programs, inputs, notifications)
-    if len(programs) == 1:
-        return host_program(programs[0]).run(inputs, notifications)
+    if (joined := joined_program(programs)) is not None:
+        return host_program(joined).run(inputs, notifications)
     try:
         return _host_cores(programs).run(inputs, notifications)
     except (RankMissing, RanksDisagree):  # which the reference says of cores
@@ -103,16 +103,15 @@ def run_on_host(
 
 
 def supported_program(programs: Sequence[Program]) -> HostProgram | None:
-    """The one program made ready for the host; None for several cores and where that runs none.
+    """The one program made ready for the host; None for cores that are not joined, or no host.
 
     Then `run_on_host` knows what to do, here with a HostUnsupported warning.
     """
-    if len(programs) != 1:
-        return None
     if why := why_unsupported():
         warn_unsupported(why)
         return None
-    return host_program(programs[0])
+    joined = joined_program(programs)
+    return None if joined is None else host_program(joined)
 
 
 def prepare_where_planned(programs: Sequence[Program]) -> None:
@@ -120,12 +119,12 @@ def prepare_where_planned(programs: Sequence[Program]) -> None:
 
     What it would raise, that run raises.
     """
-    if len(programs) != 1 or why_unsupported():
+    if why_unsupported() or (joined := joined_program(programs)) is None:
         return
-    planner = HostPlanner(programs[0], rewrites=True)
+    planner = HostPlanner(joined, rewrites=True)
     if planner.stored_plan is not None:
         with contextlib.suppress(CompileError, MemoryError):
-            host_program(programs[0], planner)
+            host_program(joined, planner)
 
 
 def run_ranks_on_host(
@@ -141,6 +140,8 @@ def run_ranks_on_host(
     if why := why_unsupported():
         warn_unsupported(why)
         return run_ranks(programs, inputs, notifications)
+    joined = joined_program(programs)
+    programs = programs if joined is None else (joined,)
     kept = programs[0].cache.get(_HostRanks)
     if kept is None or [*kept.programs] != [*programs]:
         kept = _HostRanks(programs)
@@ -158,8 +159,8 @@ def host_report(programs: Sequence[Program]) -> HostReport:
     if why := why_unsupported():
         counts = Counter(i.mnemonic() for each in programs for i in each.instructions())
         return HostReport({}, {(name, why): count for name, count in counts.items()})
-    one = len(programs) == 1
-    cores = [host_program(programs[0])] if one else _host_cores(programs).cores
+    joined = joined_program(programs)
+    cores = _host_cores(programs).cores if joined is None else [host_program(joined)]
     native, reasons, left_out = Counter[str](), Counter[Why](), Counter[Why]()
     for each in cores:
         native.update(each.table.native)
@@ -205,7 +206,7 @@ class HostProgram:
         """
         self.program = program
         self._lock = ForkSafeLock()
-        arch = get_target(program.target).arch
+        arch = arch_of(program)
         self._planner = planner or HostPlanner(program, rewrites=policy is None)
         if self._planner.stored_plan is None:
             require_sound(program, arch)
@@ -412,7 +413,7 @@ class HostProgram:
 
 
 class HostCores:
-    """The programs of a logical core: a thread for each, which meet where instructions do.
+    """The programs of a logical core that are not joined: a thread for each; they meet as they do.
 
     Each runs in program order. A race between cores is not found, as none between engines is.
     """

@@ -19,7 +19,7 @@ from glia.sim.ranks.channel import Array
 from glia.sim.ranks.errors import DifferentPrograms
 from glia.sim.ranks.meeting import Meeting
 from glia.sim.ranks.one_rank import OneRank
-from glia.sim.ranks.process_devices import require_one_core
+from glia.sim.ranks.process_devices import one_program
 from glia.sim.ranks.rank_threads import run_together
 from glia.sim.ranks.remote import RemoteMeeting, answer_failure, answer_run, serve_rank
 from glia.sim.ranks.world import World
@@ -44,11 +44,10 @@ def run_ranks_over_mpi(
     In the first process the named outputs of all ranks; none in the others, which know nothing of
     failures either. Raises there what `run_ranks_in_processes` raises, and DifferentPrograms.
     """
-    require_one_core(programs, device)
+    program = one_program(programs, device)
     if device == "host" and (why := why_unsupported()):
         warn_unsupported(why)
         device = "reference"
-    (program,) = programs
     text = print_program(program).encode()
     if not world.same_everywhere(hashlib.sha256(text).digest()):
         raise DifferentPrograms(processes=world.count)

@@ -5,14 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from glia.machine.ir import Program
+from glia.machine.merge_cores import joined_program
 from glia.sim.ranks.errors import OneProcessOnly
 
 PROCESS_DEVICES = ("host", "reference")
 
 
-def require_one_core(programs: Sequence[Program], device: str) -> None:
-    """Raise OneProcessOnly where ranks cannot run in processes of their own."""
+def one_program(programs: Sequence[Program], device: str) -> Program:
+    """The program of a rank in a process of its own, which joins those of its cores.
+
+    Raises OneProcessOnly where ranks cannot run in processes of their own.
+    """
     if device not in PROCESS_DEVICES:
         raise OneProcessOnly(why=f"device {device} orders the accesses of all of them")
-    if len(programs) != 1:
-        raise OneProcessOnly(why="each has several cores, which share memory")
+    joined = joined_program(programs)
+    if joined is None:
+        raise OneProcessOnly(
+            why="each has several cores, which meet in ways known only as they run"
+        )
+    return joined

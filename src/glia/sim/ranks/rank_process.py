@@ -14,6 +14,7 @@ from glia.neff.package import Neff
 from glia.sim.notifications import Notifications
 from glia.sim.ranks.channel import ChannelClosed, SharedChannel, SharedMemory
 from glia.sim.ranks.one_rank import OneRank
+from glia.sim.ranks.process_devices import one_program
 from glia.sim.ranks.remote import RemoteMeeting, answer_failure, answer_run
 
 LOST_ITS_PARENT = 3  # exit status
@@ -29,7 +30,8 @@ def main(arguments: str) -> None:
         SharedMemory(given[name], is_written=False) for name in ("incoming", "inputs")
     )
     channel = SharedChannel(socket.socket(fileno=given["connection"]), outgoing, incoming)
-    program = Neff.from_bytes(_mapped(given["neff"])).program
+    programs = Neff.from_bytes(_mapped(given["neff"])).programs
+    program = one_program(programs, given["device"])
     meeting, own = RemoteMeeting(channel, program), None
     while True:
         try:

@@ -27,7 +27,7 @@ from glia.sim.notifications import Notifications
 from glia.sim.ranks.channel import Array, ChannelClosed, SharedChannel, SharedMemory
 from glia.sim.ranks.errors import RankLost
 from glia.sim.ranks.meeting import GivenUp, Meeting
-from glia.sim.ranks.process_devices import require_one_core
+from glia.sim.ranks.process_devices import one_program
 from glia.sim.ranks.rank_threads import run_together
 from glia.sim.ranks.remote import RUN, serve_rank
 
@@ -48,7 +48,7 @@ def run_ranks_in_processes(
     The processes stay for further runs of the program. Raises RankLost where one ends, and
     OneProcessOnly for ranks of several cores and other devices than host and reference.
     """
-    require_one_core(programs, device)
+    one_program(programs, device)
     if device == "host" and (why := why_unsupported()):
         warn_unsupported(why)
         device = "reference"
@@ -57,7 +57,7 @@ def run_ranks_in_processes(
     with kept.lock:
         if kept.ranks is None or not kept.ranks.serves(len(inputs), device):
             kept.end()
-            kept.ranks = RankProcesses(programs[0], len(inputs), device)
+            kept.ranks = RankProcesses(programs, len(inputs), device)
         try:
             return kept.ranks.run(inputs, notifications)
         except BaseException:
@@ -81,11 +81,11 @@ class StartedProcesses:
 class RankProcesses:
     """A process for each rank of a program."""
 
-    def __init__(self, program: Program, count: int, device: str) -> None:
-        self._program, self._device = program, device
+    def __init__(self, programs: Sequence[Program], count: int, device: str) -> None:
+        self._program, self._device = one_program(programs, device), device
         self._inputs, self._neff = SharedMemory(), SharedMemory()
         with os.fdopen(os.dup(self._neff.descriptor), "wb") as file:
-            file.write(Neff((program,), is_compressed=False).to_bytes())
+            file.write(Neff(tuple(programs), is_compressed=False).to_bytes())
         self._life, self._end_of_life = os.pipe()
         self._processes: list[subprocess.Popen[bytes]] = []
         self._channels: list[SharedChannel] = []

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from glia.arch import get_target
 from glia.base.errors import InternalError
 from glia.base.loc import Loc
 from glia.isa.kit import Instr
 from glia.machine.ir import Program
+from glia.machine.merge_cores import arch_of, joined_program
 from glia.machine.text import print_instruction
 from glia.sim.host.check.error_bounds import BoundEvaluator, step_of
 from glia.sim.host.classes.calls import OperandPlace
@@ -83,19 +83,19 @@ def run_checked(
     """Run on the host and compare each instruction's results with the reference executor's.
 
     Raises HostDifference for the first that differ by more than another order of sums and the
-    stated error of functions allow, UninitializedRead and StaleRead, and the errors of `run`. What
-    the host does not run (several cores) is checked for such reads only.
+    stated error of functions allow, UninitializedRead and StaleRead, and the errors of `run`. Cores
+    that cannot be joined are checked for such reads only.
     """
-    if len(programs) != 1:
+    if (joined := joined_program(programs)) is None:
         return run_logical_core(
             programs, inputs, notifications, policy=Policy(check_initialized=True)
         )
     if why := why_unsupported():
         warn_unsupported(why)
         return run(
-            programs[0], inputs, policy=Policy(check_initialized=True), notifications=notifications
+            joined, inputs, policy=Policy(check_initialized=True), notifications=notifications
         )
-    return CheckedProgram(programs[0]).run(inputs, notifications)
+    return CheckedProgram(joined).run(inputs, notifications)
 
 
 class CheckedProgram(HostProgram):
@@ -105,7 +105,7 @@ class CheckedProgram(HostProgram):
         super().__init__(program, Policy(check_initialized=True))
         assert self.plan.builder is not None  # it is made for each such run
         self._builder = self.plan.builder
-        self._arch = get_target(program.target).arch
+        self._arch = arch_of(program)
 
     def run(self, inputs: Arrays, notifications: Notifications | None = None) -> dict[str, Array]:
         """Run once, each instruction by both executors."""

@@ -63,7 +63,9 @@ def rows(case: tuple[Any, ...], count: int) -> Iterator[Row]:
     ]
     for blocking, modelled_ns in random.Random(count).sample(fitting, min(count, len(fitting))):
         with mock.patch.object(choose_blocks, "propose_blockings", lambda *_: (blocking,)):  # noqa: B023
-            neff = glia.compile(lowered, target=target, auto_cast="none", optlevel=OPTLEVEL)
+            neff = glia.compile(
+                lowered, target=target, auto_cast="none", optlevel=OPTLEVEL, logical_nc_config=1
+            )
         timing = profile_programs(neff.programs, target).timing
         yield Row(blocking, modelled_ns, timing.end_ns - timing.begin_ns, model.array_ns)
 
@@ -77,7 +79,9 @@ def facts_of(lowered: Any, target: str) -> Contraction:
         return ()
 
     with mock.patch.object(choose_blocks, "propose_blockings", note):
-        glia.compile(lowered, target=target, auto_cast="none", optlevel=OPTLEVEL)
+        glia.compile(
+            lowered, target=target, auto_cast="none", optlevel=OPTLEVEL, logical_nc_config=1
+        )
     return found[0]
 
 

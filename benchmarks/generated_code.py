@@ -98,7 +98,14 @@ def measure(work: Workload, target: str, level: int) -> Row:
     lowered = work.lowered()
     started = _cpu_seconds()
     try:
-        neff = glia.compile(lowered, target=target, optlevel=level, auto_cast="none", no_cache=True)
+        neff = glia.compile(
+            lowered,
+            target=target,
+            optlevel=level,
+            auto_cast="none",
+            no_cache=True,
+            logical_nc_config=1,
+        )
         seconds = _cpu_seconds() - started
         found = profile_programs(neff.programs, target)
     except CompileError as error:

@@ -59,7 +59,7 @@ def compile(folder: str, target: str, optlevel: str, cast: str) -> dict[str, Any
     from glia.frontend.registry import read_module
     from glia.options import CompileOptions
 
-    options = CompileOptions(target=target, optlevel=int(optlevel), **CASTS[cast])
+    options = CompileOptions(target, optlevel=int(optlevel), logical_nc_config=1, **CASTS[cast])
     passes: list[tuple[str, float]] = []
     started = time.perf_counter()
     graph = read_module(Path(folder) / "model.hlo.pb")

@@ -70,7 +70,9 @@ def measure(kind: str, options: dict[str, Any], part: Part, target: str) -> tupl
     lowered = jax.jit(function).lower(*arguments)
     found = []
     for model_type in ("generic", kind):
-        neff = glia.compile(lowered, target=target, model_type=model_type, **options)
+        neff = glia.compile(
+            lowered, target=target, model_type=model_type, logical_nc_config=1, **options
+        )
         found.append(latency_us(neff.programs, target) or float("nan"))
     return found[0], found[1]
 

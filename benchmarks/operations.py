@@ -140,7 +140,7 @@ def measured(case: Case, target: str) -> str:
     started = time.process_time()
     lowered = jax.jit(case.function).lower(*arguments)
     try:
-        neff = glia.compile(lowered, target=target)
+        neff = glia.compile(lowered, target=target, logical_nc_config=1)
     except CompileError as error:
         return f"| {case.name} | {target} | {error.code} | | | |"
     seconds = time.process_time() - started

@@ -48,7 +48,9 @@ def exposed_rows() -> list[str]:
     lines = []
     for make in PROGRAMS:
         for target in TARGETS:
-            profile = glia.load(glia.compile(make().lowered(), target=target)).profile()
+            profile = glia.load(
+                glia.compile(make().lowered(), target=target, logical_nc_config=1)
+            ).profile()
             found = profile.communication
             assert found is not None
             lines.append(
@@ -64,7 +66,9 @@ def strategy_rows() -> Iterator[str]:
     for program in sharded_models.programs():
         lowered = program.lowered()
         for strategy in ("", program.strategy):
-            neff = glia.compile(lowered, target="trn2", distribution_strategy=strategy)
+            neff = glia.compile(
+                lowered, target="trn2", distribution_strategy=strategy, logical_nc_config=1
+            )
             profile = glia.load(neff).profile()
             found = profile.communication
             assert found is not None
@@ -84,7 +88,9 @@ def moved_rows() -> Iterator[str]:
         lowered = program.lowered()
         found = []
         for strategy in ("", program.strategy, "fsdp"):
-            neff = glia.compile(lowered, target="trn2", distribution_strategy=strategy)
+            neff = glia.compile(
+                lowered, target="trn2", distribution_strategy=strategy, logical_nc_config=1
+            )
             us = latency_us(neff.programs, neff.target)
             assert us is not None
             found.append(us)

@@ -2,10 +2,9 @@
 
 `--auto-cast` allows less precision for speed. Where the program with the casts would be slower, the
 next one on the ladder is taken: casts of contractions only, then none. So it is with `--model-type`
-and programs for generic models, with `--distribution-strategy` and programs without one, with
-`--logical-nc-config 2` and programs for one core, and with `--optlevel` and lower levels. What is
-compared is the simulated time of complete programs, so that none of these options ever makes a
-model slower.
+and programs for generic models, with `--distribution-strategy` and programs without one, with the
+cores of a logical core and one of them, and with `--optlevel` and lower levels. What is compared is
+the simulated time of complete programs, so that none of these options ever makes a model slower.
 """
 
 from __future__ import annotations
@@ -59,6 +58,13 @@ class Compared:
     precision: str
     model_type: str
     distribution_strategy: str
+    latency_us: float | None
+
+
+@dataclass(frozen=True)
+class ComparedCores:
+    """A number of physical cores that share a model and its time; None where it has none."""
+
     cores: int
     latency_us: float | None
 
@@ -90,12 +96,6 @@ def without_strategy(ladder: Sequence[CompileOptions], graph: Graph) -> tuple[Co
     plain = (dataclasses.replace(options, distribution_strategy="") for options in ladder)
     is_needed = any(isinstance(node, Collective) for node in all_nodes(graph))
     return tuple(dict.fromkeys((*ladder, *plain) if is_needed else plain))
-
-
-def with_one_core(ladder: Sequence[CompileOptions]) -> tuple[CompileOptions, ...]:
-    """A ladder, and the same for one core where it divides a model among several."""
-    alone = (dataclasses.replace(o, logical_nc_config=min(1, o.logical_nc_config)) for o in ladder)
-    return tuple(dict.fromkeys((*ladder, *alone)))
 
 
 def latency_us(programs: Sequence[Program], target: str) -> float | None:
@@ -174,13 +174,13 @@ def fastest_level(
         programs = build(options)
         best, chosen = latency_us(programs, options.target), options.optlevel
         patience = _patience(started)
-        compared = [ComparedLevel(chosen, _rounded(best))]
+        compared = [ComparedLevel(chosen, rounded(best))]
         for level, child in itertools.zip_longest(lower, children):
             if best is None:
                 break
             us = child.number(patience) if child else None
             if us is not None and us >= best:
-                compared.append(ComparedLevel(level.optlevel, _rounded(us)))
+                compared.append(ComparedLevel(level.optlevel, rounded(us)))
                 continue
             with _silence():
                 try:
@@ -189,7 +189,7 @@ def fastest_level(
                     compared.append(ComparedLevel(level.optlevel, None))
                     continue
             us = latency_us(tried, options.target)
-            compared.append(ComparedLevel(level.optlevel, _rounded(us)))
+            compared.append(ComparedLevel(level.optlevel, rounded(us)))
             if us is not None and us < best:
                 programs, best, chosen = tried, us, level.optlevel
     return programs, chosen, tuple(compared)
@@ -211,13 +211,14 @@ def _patience(started: float) -> float:
     return LEAST_PATIENCE_SECONDS + PATIENCE * (time.monotonic() - started)
 
 
-def _rounded(us: float | None) -> float | None:
+def rounded(us: float | None) -> float | None:
+    """A time as reports have it."""
     return None if us is None else round(us, 3)
 
 
 @contextlib.contextmanager
 def _silence() -> Iterator[None]:
-    """No messages of alternatives: those of the first were given already."""
+    """No messages of alternatives: the first has given them already."""
     level = _GLIA.level
     _GLIA.setLevel(logging.CRITICAL)
     try:
@@ -235,71 +236,61 @@ class _Built:
 
 
 def fastest(
-    ladder: Sequence[CompileOptions], build: Callable[[CompileOptions], Neff], processes: int
-) -> tuple[Neff, int, tuple[Compared, ...]]:
-    """The fastest program, its place on the ladder, and the times of all.
+    builds: Sequence[Callable[[], Neff]], processes: int, required: int = 0
+) -> tuple[Neff, int, tuple[float | None, ...]]:
+    """The fastest of several programs, its place, and the times of all; None where one has none.
 
-    The first is built in this process and may raise; others that cannot be built are left out, with
-    a warning. With several `processes` they are built beside it; the result is the same.
+    The first is built in this process, with its messages. Of those that do not compile, the
+    `required` one raises. With several `processes` the others are built beside the first; the
+    result is the same.
     """
     started = time.monotonic()
     with contextlib.ExitStack() as stack:
         children = [
-            stack.enter_context(ChildProcess(functools.partial(_work, build, options)))
-            for options in (ladder[1:processes] if can_fork() else ())
+            stack.enter_context(ChildProcess(functools.partial(_work, build)))
+            for build in (builds[1:processes] if can_fork() else ())
         ]
-        first = build(ladder[0])
-        found = [_Built(_latency_of(first), lambda: first)]
+        found = [_built(builds[0]()) if required == 0 else _attempt(builds[0])]
         patience = _patience(started)
-        for options, child in itertools.zip_longest(ladder[1:], children):
+        for place, build in enumerate(builds[1:], 1):
+            child = children[place - 1] if place <= len(children) else None
             number = child.number(patience) if child else None
-            if child is None or number is None:
-                found.append(_build_quietly(build, options))
-            else:
+            if child is not None and number is not None:
                 found.append(_Built(number, functools.partial(_received, child)))
-        compared = tuple(
-            Compared(
-                precision_of(options),
-                options.model_type,
-                options.distribution_strategy,
-                max(1, options.logical_nc_config),
-                _rounded(each.us),
-            )
-            for options, each in zip(ladder, found, strict=True)
-        )
-        for options, each in zip(ladder[1:], found[1:], strict=True):
-            if each.us is None:
-                alternative = f"{precision_of(options)} {options.model_type}"
-                alternative += f" {options.distribution_strategy}".rstrip()
-                alternative += f" on {max(1, options.logical_nc_config)} cores"
-                log.warning("no program with the options %s", alternative)
-        timed = [n for n, each in enumerate(found) if each.us is not None]
-        for place in sorted(timed, key=lambda n: found[n].us or 0.0):
+            elif place == required:
+                found.append(_built(build()))
+            else:
+                with _silence():
+                    found.append(_attempt(build))
+        times = tuple(each.us for each in found)
+        timed = [place for place, us in enumerate(times) if us is not None]
+        for place in sorted(timed, key=lambda n: times[n] or 0.0):
             neff = found[place].get()
             if neff is not None:
-                return dataclasses.replace(neff, is_compressed=first.is_compressed), place, compared
-    return first, 0, compared
+                return neff, place, times
+    neff = found[required].get() or builds[required]()
+    return neff, required, times
 
 
-def _work(
-    build: Callable[[CompileOptions], Neff], options: CompileOptions
-) -> tuple[float, Callable[[], bytes]]:
+def _work(build: Callable[[], Neff]) -> tuple[float, Callable[[], bytes]]:
     logging.disable(logging.CRITICAL)
-    neff = dataclasses.replace(build(options), is_compressed=False)
+    neff = dataclasses.replace(build(), is_compressed=False)
     us = _latency_of(neff)
     if us is None:
         raise InternalError(f"no time of {neff.name}")
     return us, neff.to_bytes
 
 
-def _build_quietly(build: Callable[[CompileOptions], Neff], options: CompileOptions) -> _Built:
-    """Build without the messages that the first alternative has given already."""
-    with _silence():
-        try:
-            neff = build(options)
-        except CompileError:
-            return _Built(None, lambda: None)
+def _built(neff: Neff) -> _Built:
     return _Built(_latency_of(neff), lambda: neff)
+
+
+def _attempt(build: Callable[[], Neff]) -> _Built:
+    """Build what need not compile."""
+    try:
+        return _built(build())
+    except CompileError:
+        return _Built(None, lambda: None)
 
 
 def _latency_of(neff: Neff) -> float | None:

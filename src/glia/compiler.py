@@ -9,10 +9,11 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
+from glia.arch.instances import get_target
 from glia.base.compilation_memo import one_compilation
 from glia.base.errors import CompileError, InternalError, Misfit
 from glia.base.garbage_collection import collector_paused
@@ -43,6 +44,7 @@ class PassResult:
     seconds: float
     index: int
     total: int
+    core: int | None = None  # of a model that is divided among cores: of which it is the program
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,8 @@ class PassStart:
     def __str__(self) -> str:
         return f"[{self.index}/{self.total}] {self.name}"
 
+
+log = logging.getLogger(__name__)
 
 Observer = Callable[[PassResult], None]
 Starting = Callable[[PassStart], None]
@@ -223,7 +227,8 @@ def _messages(title: str, options: CompileOptions, given: frozenset[str]) -> Ite
 
 def write_dump(directory: str, step: PassResult) -> None:
     """Write the text of the IR after a pass into a directory."""
-    path = Path(directory) / f"{step.index:02d}-{step.name}.{step.level}.txt"
+    core = "" if step.core is None else f".core{step.core}"
+    path = Path(directory) / f"{step.index:02d}-{step.name}{core}.{step.level}.txt"
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text_of(step.level, step.ir), encoding="utf-8")
@@ -247,11 +252,12 @@ def compile_graph(
     """
     from glia.alternatives import (
         SMALLEST_PARALLEL,
+        Compared,
         fastest,
         precision_ladder,
         precision_of,
+        rounded,
         with_generic,
-        with_one_core,
         without_strategy,
     )
     from glia.compile_report import cast_report, casts_anything
@@ -261,141 +267,199 @@ def compile_graph(
     ladder = precision_ladder(options)
     if not casts_anything(before, options):
         ladder = ladder[-1:]
-    ladder = with_one_core(without_strategy(with_generic(ladder), before))
+    ladder = without_strategy(with_generic(ladder), before)
     is_parallel = len(before.nodes) >= SMALLEST_PARALLEL and not options.dump
     processes = options.num_parallel_jobs if is_parallel else 1
-    of_levels = 1 if options.dump else max(1, options.num_parallel_jobs // len(ladder))
     steps: dict[CompileOptions, list[PassResult]] = {}
 
     def build(alternative: CompileOptions) -> Neff:
         passed = steps.setdefault(alternative, [])
         observe = observer if alternative is ladder[0] else observer and passed.append
-        neff = _finish(graph, before, options, alternative, observe, starting, of_levels)
+        finishing = _Finishing(graph, before, alternative, observe, starting)
+        neff = finishing.neff(max(1, processes // len(ladder)))
         if starting:
             starting(PassStart(COMPARE, len(PIPELINE), len(PIPELINE)))
         return neff
 
-    neff, place, compared = fastest(ladder, build, processes)
+    neff, place, times = fastest([functools.partial(build, each) for each in ladder], processes)
     if place and observer:
         for step in steps.get(ladder[place]) or ():
             observer(step)
+    compared = [
+        Compared(precision_of(o), o.model_type, o.distribution_strategy, rounded(us))
+        for o, us in zip(ladder, times, strict=True)
+    ]
+    for each in compared[1:]:
+        if each.latency_us is None:
+            words = (each.precision, each.model_type, each.distribution_strategy)
+            log.warning("no program with the options %s", " ".join(filter(None, words)))
     report = {
         "precision": {
             "asked": precision_of(options),
             "compiled": precision_of(ladder[place]),
             "model_type": ladder[place].model_type,
             "distribution_strategy": ladder[place].distribution_strategy,
-            "cores": max(1, ladder[place].logical_nc_config),
             "alternatives": [dataclasses.asdict(each) for each in compared],
         },
         "casts": cast_report(before, options, ladder[place]),
         **neff.report,
     }
-    return dataclasses.replace(neff, report=report)
-
-
-def _finish(
-    graph: Graph,
-    before: Graph,
-    options: CompileOptions,
-    alternative: CompileOptions,
-    observer: Observer | None,
-    starting: Starting | None,
-    processes: int,
-) -> Neff:
-    """The NEFF of a graph, of which `before` is what passes before the casts have made.
-
-    Lower levels are compiled in up to `processes` processes where that pays.
-    """
-    from glia.alternatives import LEAST_SECONDS, fastest_level
-    from glia.compile_report import group_report, nest_report
-    from glia.graph.flops import count_flops
-    from glia.machine.shared_places import separate_memories
-    from glia.neff.package import Neff
-
-    shared = _Watched(observer)
-    started = time.monotonic()
-    cores = _cores(before, alternative, shared, starting)
-    if time.monotonic() - started < LEAST_SECONDS:
-        processes = 1
-    watched: dict[int, _Watched] = {}
-
-    def build(level: CompileOptions) -> tuple[Program, ...]:
-        is_first = level is alternative
-        watch = _Watched(observer if is_first else None, shared.tile, shared.machine)
-        watched[level.optlevel] = watch
-        made = [
-            run_pipeline(
-                core.middle, level, watch, start_after=_BEFORE_LEVELS,
-                starting=starting if is_first else None, checkpoints=dict(core.checkpoints),
-            )
-            for core in cores
-        ]  # fmt: skip
-        return separate_memories(made, cores[0].shared_bytes)
-
-    results, chosen, compared = fastest_level(alternative, build, processes)
-    watch = watched[chosen]
-    if observer and chosen != alternative.optlevel:
-        for step in watch.steps:
-            observer(step)
-    for program in results:
-        resolve(_VERIFIERS["machine"])(program)
-    _check_instruction_count(results, options)
-    recorded = dataclasses.asdict(options)
-    return Neff(
-        programs=tuple(_restore_boundary_types(program, graph) for program in results),
-        options={name: value for name, value in recorded.items() if name not in UNRECORDED_OPTIONS},
-        statistics={"flops": count_flops(graph)},
-        report={
-            "level": {
-                "asked": options.optlevel,
-                "compiled": chosen,
-                "alternatives": [dataclasses.asdict(each) for each in compared],
-            },
-            "groups": group_report(watch.tile, watch.machine),
-            "nests": nest_report(watch.tile, watch.machine),
-        },
+    return dataclasses.replace(
+        neff,
+        options=_recorded(options),
         is_compressed=not options.fast_loading_neuron_binaries,
-        replicas=max(1, before.replicas),
-        partitions=max(1, before.partitions),
+        report=report,
     )
 
 
+def _recorded(options: CompileOptions) -> dict[str, Any]:
+    """The options that a NEFF names."""
+    named = dataclasses.asdict(options)
+    return {name: value for name, value in named.items() if name not in UNRECORDED_OPTIONS}
+
+
 @dataclass(frozen=True)
-class _Core:
-    """What passes before the levels make of a core's program, and where later ones go back to."""
+class _Finishing:
+    """Compiles a graph, of which `before` is what passes before the casts have made."""
 
-    middle: Any
-    checkpoints: dict[str, _Checkpoint]
-    shared_bytes: int  # of HBM, which all cores of the program address
+    graph: Graph
+    before: Graph
+    options: CompileOptions
+    observer: Observer | None
+    starting: Starting | None
 
+    def neff(self, processes: int) -> Neff:
+        """The faster of the model divided among the cores of a logical core, and whole on one.
 
-def _cores(
-    before: Graph, options: CompileOptions, observer: Observer, starting: Starting | None
-) -> list[_Core]:
-    """The cores that a model is divided among, one or those of a logical core."""
-    from glia.machine.shared_places import shared_places
-    from glia.tile.cores.divide import divide
+        The one is compiled beside the other, and lower levels, in up to `processes` processes
+        where that pays.
+        """
+        from glia.alternatives import LEAST_SECONDS, ComparedCores, fastest, rounded
+        from glia.machine.shared_places import shared_places
+        from glia.tile.cores.divide import divide
 
-    whole = run_pipeline(
-        before, options, observer, stop_after=BEFORE_CORES, start_after=_BEFORE_CASTS,
-        starting=starting,
-    )  # fmt: skip
-    found = []
-    is_divided = options.logical_nc_config > 1
-    programs: tuple[Any, ...] = divide(whole, options) if is_divided else (whole,)
-    for program in programs:
-        checkpoints: dict[str, _Checkpoint] = {}
-        middle = run_pipeline(
-            program, options, observer, stop_after=_BEFORE_LEVELS, start_after=BEFORE_CORES,
-            starting=starting, checkpoints=checkpoints,
+        started = time.monotonic()
+        whole = run_pipeline(
+            self.before, self.options, self.observer, stop_after=BEFORE_CORES,
+            start_after=_BEFORE_CASTS, starting=self.starting,
         )  # fmt: skip
-        found.append(_Core(middle, checkpoints, shared_places(program)[1]))
-    return found
+        divided = divide(whole, self.options) if self.options.cores > 1 else ()
+        if divided and shared_places(divided[0])[1] > self._memory:
+            divided = ()  # the program of one core says what exceeds it
+        ways = [way for way in (divided, (whole,)) if way]
+        if time.monotonic() - started < LEAST_SECONDS:
+            processes = 1
+        watched = [_Watched(self.observer if way is ways[0] else None) for way in ways]
+        builds = [
+            functools.partial(self._fastest_level, way, watch, max(1, processes // len(ways)))
+            for way, watch in zip(ways, watched, strict=True)
+        ]
+        neff, place, times = fastest(builds, processes, required=len(ways) - 1)
+        if self.observer and place:
+            for step in watched[place].steps:
+                self.observer(step)
+        compared = [ComparedCores(len(w), rounded(t)) for w, t in zip(ways, times, strict=True)]
+        cores = {
+            "asked": self.options.cores,
+            "compiled": len(neff.programs),
+            "alternatives": [dataclasses.asdict(each) for each in compared],
+        }
+        return dataclasses.replace(neff, report={"cores": cores, **neff.report})
+
+    @property
+    def _memory(self) -> int:
+        """Bytes of HBM of the logical core."""
+        return get_target(self.options.target).device_memory(self.options.cores)
+
+    def _fastest_level(self, way: tuple[Any, ...], watch: _Watched, processes: int) -> Neff:
+        """The NEFF of the programs of all cores at the level that is fastest."""
+        from glia.alternatives import LEAST_SECONDS, fastest_level
+        from glia.compile_report import group_report, nest_report
+        from glia.graph.flops import count_flops
+        from glia.machine.shared_places import separate_memories
+        from glia.neff.package import Neff
+
+        started = time.monotonic()
+        cores = self._cores(way, watch)
+        if time.monotonic() - started < LEAST_SECONDS:
+            processes = 1
+        watched: dict[int, _Watched] = {}
+
+        def build(level: CompileOptions) -> tuple[Program, ...]:
+            is_first = level is self.options
+            mine = watched[level.optlevel] = _Watched(
+                watch if is_first else None, watch.tile, watch.machine
+            )
+            made = [
+                run_pipeline(
+                    core.middle, level, core.observed(mine), start_after=_BEFORE_LEVELS,
+                    starting=self.starting if is_first else None,
+                    checkpoints=dict(core.checkpoints),
+                )
+                for core in cores
+            ]  # fmt: skip
+            return separate_memories(made, cores[0].shared_bytes, level.logical_nc_config)
+
+        results, chosen, compared = fastest_level(self.options, build, processes)
+        if chosen != self.options.optlevel:
+            for step in watched[chosen].steps:
+                watch(step)
+        for program in results:
+            resolve(_VERIFIERS["machine"])(program)
+        _check_instruction_count(results, self.options)
+        mine = watched[chosen]
+        return Neff(
+            programs=tuple(_restore_boundary_types(each, self.graph) for each in results),
+            statistics={"flops": count_flops(self.graph)},
+            report={
+                "level": {
+                    "asked": self.options.optlevel,
+                    "compiled": chosen,
+                    "alternatives": [dataclasses.asdict(each) for each in compared],
+                },
+                "groups": group_report(mine.tile, mine.machine),
+                "nests": nest_report(mine.tile, mine.machine),
+            },
+            replicas=max(1, self.before.replicas),
+            partitions=max(1, self.before.partitions),
+        )
+
+    def _cores(self, way: tuple[Any, ...], watch: _Watched) -> list[_Core]:
+        """What passes before the levels make of the program of each core."""
+        from glia.machine.shared_places import shared_places
+
+        found = []
+        for number, program in enumerate(way):
+            core = _Core(number if len(way) > 1 else None, program, shared_places(program)[1])
+            core.middle = run_pipeline(
+                program, self.options, core.observed(watch), stop_after=_BEFORE_LEVELS,
+                start_after=BEFORE_CORES, starting=self.starting, checkpoints=core.checkpoints,
+            )  # fmt: skip
+            found.append(core)
+        return found
+
+
+@dataclass
+class _Core:
+    """A core of several, or the only one: what passes before the levels make of its program."""
+
+    number: int | None
+    middle: Any
+    shared_bytes: int  # of HBM, which all cores of the program address
+    checkpoints: dict[str, _Checkpoint] = field(default_factory=dict)  # for later passes
+
+    def observed(self, observer: Observer) -> Observer:
+        """An observer of passes, which are said to be of this core."""
+        if self.number is None:
+            return observer
+        return lambda step: observer(dataclasses.replace(step, core=self.number))
 
 
 class _Watched:
-    """Calls an observer, keeps what passes make that the report is of, and steps seen by none."""
+    """Calls an observer, keeps what passes make that the report is of, and steps seen by none.
+
+    The report is of the first core.
+    """
 
     def __init__(self, observer: Observer | None, tile: Any = None, machine: Any = None) -> None:
         self.observer = observer
@@ -404,9 +468,9 @@ class _Watched:
         self.steps: list[PassResult] = []
 
     def __call__(self, step: PassResult) -> None:
-        if step.level == "tile":
+        if not step.core and step.level == "tile":
             self.tile = step.ir
-        elif step.level == "machine" and step.ir.emitted:
+        elif not step.core and step.level == "machine" and step.ir.emitted:
             self.machine = step.ir
         if self.observer:
             self.observer(step)

@@ -45,6 +45,11 @@ class CompileOptions:
     cache_dir: str = ""  # directory of the compile cache; "": that of NEURON_COMPILE_CACHE_URL
     no_cache: bool = False  # compile even what the cache has
 
+    @property
+    def cores(self) -> int:
+        """The physical cores of the logical core that the model is compiled for."""
+        return self.logical_nc_config or get_target(self.target).default_lnc
+
 
 # Options that change neither the program nor what is recorded in the NEFF
 UNRECORDED_OPTIONS = frozenset(

@@ -45,7 +45,9 @@ def compiled(name: str, target: str, level: int = 2) -> Neff:
     function, shapes = FUNCTIONS[name]
     arguments = [jax.ShapeDtypeStruct(shape, np.float32) for shape in shapes]
     lowered = jax.jit(function).lower(*arguments)
-    return glia.compile(lowered, target=target, optlevel=level, auto_cast="none", no_cache=True)
+    return glia.compile(
+        lowered, target=target, optlevel=level, auto_cast="none", no_cache=True, logical_nc_config=1
+    )
 
 
 @pytest.mark.parametrize("target", ("trn1", "trn2"))

@@ -7,9 +7,13 @@ that no other order could give another result.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
 
 from glia.arch import get_target
 from glia.compiler import run_pipeline
@@ -24,6 +28,7 @@ from glia.runtime.model import Model, load
 from glia.tile.cores.divide import divided
 from glia.tile.cores.sharing import ALONE, Sharing
 from glia.tile.ir import Exchange, Nest, Program
+from glia.tile.passes import put_channels_first
 from glia.tile.text import parse_program, print_program
 from support.corpus import PROGRAMS, assert_close, hlo_bytes
 from support.corpus import Program as Sample
@@ -76,6 +81,31 @@ def test_two_cores_give_what_jax_gives(number: int, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("NEURON_SIM_SEED", str(number))
     for device in ("reference", "host"):
         assert_close(sample, list(model(programs, device)(*arrays)))
+
+
+@pytest.mark.parametrize("number", range(8))
+def test_images_that_both_cores_write_are_copied_in_their_parts(
+    number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(put_channels_first, "_least_elements", lambda _: 1)
+    rng, target = np.random.default_rng(number), TARGETS[number % 2]
+    x = rng.standard_normal((2, 8, 6, 10), np.float32)
+    w = rng.standard_normal((3, 3, 10, 10), np.float32) / 10
+
+    def images(x: Any, w: Any) -> Any:
+        found = lax.conv_general_dilated(
+            x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
+        )
+        return jnp.concatenate([found, jnp.tanh(x[:, :, 1:4])], 2)
+
+    graph = read_module(jax.jit(images).lower(x, w))
+    whole = run_pipeline(graph, options(target), stop_after=BEFORE_CORES)
+    found = Sharing(whole, get_target(target).arch)
+    found.chosen = [str(rng.choice(choices)) for choices in found.choices]
+    programs = compiled(divided(found), target)
+    for device in ("reference", "host"):
+        (made,) = model(programs, device)(x, w)
+        np.testing.assert_allclose(made, images(x, w), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", WITH_CONTROL_FLOW)

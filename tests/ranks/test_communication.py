@@ -37,7 +37,7 @@ def _product(x: Node, y: Node) -> Node:
 
 def _profile(*results: Node, target: str = "trn2") -> Profile:
     graph = Graph("model", (X, Y), results)
-    return glia.load(glia.compile(graph, target=target)).profile()
+    return glia.load(glia.compile(graph, target=target, logical_nc_config=1)).profile()
 
 
 def _by_events(profile: Profile) -> tuple[float, float]:
@@ -95,7 +95,9 @@ def test_what_is_exposed_is_in_the_text_and_on_the_page() -> None:
 
 def _neff(ranks: int = 4) -> Neff:
     shared = ops.Map("tanh", (_product(X, _sum(Y)),))
-    return glia.compile(Graph("model", (X, Y), (shared, _product(X, X)), (), (), 1, ranks))
+    return glia.compile(
+        Graph("model", (X, Y), (shared, _product(X, X)), (), (), 1, ranks), logical_nc_config=1
+    )
 
 
 def test_parts_are_the_time_in_flight_once() -> None:

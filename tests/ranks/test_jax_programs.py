@@ -11,8 +11,12 @@ from jax.sharding import PartitionSpec as P
 
 import glia
 from glia import alternatives
+from glia.arch import get_target
 from glia.frontend.errors import BadStableHlo
+from glia.options import CompileOptions
+from glia.tile.cores import divide
 from glia.tile.cores.sharing import Sharing
+from glia.tile.ir import Program
 from ranks.jax_programs import PROGRAMS, piece, random
 
 TARGETS = ("trn1", "trn1n", "inf2", "trn2", "trn3")
@@ -39,12 +43,15 @@ def test_ranks_of_two_cores_give_what_one_gives(
     Two cores run concurrently: races between them, and between their engines, are faults.
     """
 
-    def halve(found: Sharing) -> float:
+    def halved(whole: Program, options: CompileOptions) -> tuple[Program, ...]:
+        found = Sharing(whole, get_target(options.target).arch)
         found.chosen = [choices[0] for choices in found.choices]
-        return 0.0
+        return divide.divided(found)
 
-    monkeypatch.setattr(Sharing, "search", halve)
-    monkeypatch.setattr(alternatives, "with_one_core", lambda ladder: ladder)
+    monkeypatch.setattr(divide, "divide", halved)
+    monkeypatch.setattr(
+        alternatives, "fastest", lambda builds, *_, **how: (builds[0](), 0, (None,) * len(builds))
+    )
     monkeypatch.setattr(alternatives, "without_strategy", lambda ladder, _: ladder)
     program, target = PROGRAMS[number](), ("trn2", "trn3")[number % 2]
     neff = glia.compile(
@@ -53,10 +60,11 @@ def test_ranks_of_two_cores_give_what_one_gives(
     assert len(neff.programs) == 2
     assert neff.report["precision"]["distribution_strategy"] == strategy
     assert any("the first runs loops" in note for note in neff.notes)
-    found = glia.load(neff, ranks=8).run_ranks(program.inputs_of_ranks())
-    for ours, theirs in zip(found, program.expected(), strict=True):
-        for one, other in zip(ours, theirs, strict=True):
-            np.testing.assert_allclose(one, other, rtol=2e-4, atol=2e-5)
+    for device in ("host", "reference"):
+        found = glia.load(neff, ranks=8, device=device).run_ranks(program.inputs_of_ranks())
+        for ours, theirs in zip(found, program.expected(), strict=True):
+            for one, other in zip(ours, theirs, strict=True):
+                np.testing.assert_allclose(one, other, rtol=2e-4, atol=2e-5)
 
 
 def test_shardings_of_arguments_divide_a_program() -> None:

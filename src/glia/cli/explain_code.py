@@ -19,7 +19,7 @@ def explain_code_text(facts: Mapping[str, Any]) -> str:
     lines = [f"{facts['model']} for {facts['target']}"]
     if "casts" not in facts:
         return f"{lines[0]}\nno report: a kernel, or compiled by another version of glia"
-    for part in (_precision, _level, _casts, _groups, _nests):
+    for part in (_precision, _cores, _level, _casts, _groups, _nests):
         lines += ["", *part(facts)]
     return "\n".join([*lines, *(f"note: {note}" for note in facts["notes"])])
 
@@ -40,6 +40,17 @@ def _precision(facts: Mapping[str, Any]) -> Iterator[str]:
         )
         shown = f"{strategy} " if strategy else ""
         yield f"  {each['precision']:18} {each['model_type']:14} {shown}{text}{mark}"
+
+
+def _cores(facts: Mapping[str, Any]) -> Iterator[str]:
+    cores = facts["cores"]
+    yield f"physical cores: {cores['compiled']} of {cores['asked']}"
+    tried = cores["alternatives"]
+    for each in tried:
+        mark = "  <- compiled" if each["cores"] == cores["compiled"] else ""
+        yield f"  {each['cores']:<33} {_time(each['latency_us'])}{mark}"
+    if cores["asked"] > max(each["cores"] for each in tried):
+        yield f"  {cores['asked']:<33} not faster by rough times of nests, and not compiled"
 
 
 def _level(facts: Mapping[str, Any]) -> Iterator[str]:

@@ -38,7 +38,9 @@ def measure(part: ModelPart, target: str, optlevel: int) -> Measured:
             neff = Neff((_traced(part, target),))
         else:
             lowered = importlib.import_module(WRITER).lowered_part(part)
-            neff = compile_module(lowered, target=target, optlevel=optlevel, auto_cast="none")
+            neff = compile_module(
+                lowered, target=target, optlevel=optlevel, auto_cast="none", logical_nc_config=1
+            )
         return measured(neff, time.process_time() - started)
     except (CompileError, AssertionError, MemoryError) as problem:
         text = " ".join(str(problem).split())[:_LONGEST] or type(problem).__name__

@@ -236,7 +236,9 @@ class ModulePlan:
 def plan_module(graph: Graph, machine: Machine, optlevel: int) -> ModulePlan:
     """Compile a module as it is divided, and see what one rank takes. Raises NothingFits."""
     started = time.process_time()
-    options = CompileOptions(target=machine.target_name, optlevel=optlevel, auto_cast="none")
+    options = CompileOptions(
+        target=machine.target_name, optlevel=optlevel, auto_cast="none", logical_nc_config=1
+    )
     neff = compile_graph(graph, options)
     seconds = time.process_time() - started
     held = sum(map(device_bytes, neff.programs)) // len(neff.programs)

@@ -183,9 +183,11 @@ class Profile:
     def communication(self) -> Communication | None:
         """The time of exchanges with other ranks, and how much of it is hidden; None without any.
 
-        All ranks of a model run one program: one stands for all, and they meet without waiting.
+        All ranks of a model run one program: one stands for all, and they meet without waiting. Of
+        several cores it is that of the first which exchanges, if the slowest does not.
         """
-        return communication(self.timing)
+        timings = (self.timing, *(core.timing for core in self.cores))
+        return next(filter(None, map(communication, timings)), None)
 
     @property
     def instructions(self) -> int:

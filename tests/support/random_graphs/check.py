@@ -13,6 +13,7 @@ import numpy as np
 
 import glia
 from glia.alternatives import ComparedLevel
+from glia.arch import get_target
 from glia.base.errors import CompileError
 from glia.compiler import PassResult, compile_graph, run_pipeline
 from glia.graph.evaluate import evaluate
@@ -20,6 +21,8 @@ from glia.graph.ir import Graph
 from glia.machine.ir import Program as MachineProgram
 from glia.neff.package import Neff
 from glia.options import CompileOptions
+from glia.tile.cores.divide import divided
+from glia.tile.cores.sharing import Sharing
 from glia.tile.evaluate import evaluate as evaluate_nests
 from glia.tile.ir import Program
 from support.random_graphs.cases import Case
@@ -35,6 +38,9 @@ NESTS = "update_in_place"  # the pass after which nests are evaluated
 
 # One program in so many is compiled with its alternatives, of which most are thrown away
 WITH_ALTERNATIVES = 8
+
+# And one is divided among two cores in any way
+DIVIDED = 4
 
 
 @dataclass(frozen=True)
@@ -90,7 +96,33 @@ def _compare_levels(case: Case, options: CompileOptions) -> Failure | None:
         if failure is None:
             model = glia.load(neff, device=device)
             failure = _difference(level, model(*case.arrays), wanted, allowed)
+    if failure is None and case.seed % DIVIDED == 1 and options.cores > 1:
+        failure = _difference("two cores", _by_two_cores(case, cast, options), wanted, allowed)
     return failure
+
+
+def _by_two_cores(case: Case, cast: Graph, options: CompileOptions) -> Sequence[Array]:
+    """What two cores give, with a choice for each nest drawn at random, without a race."""
+
+    def drawn(program: Program, options: CompileOptions) -> tuple[Program, ...]:
+        sharing = Sharing(program, get_target(options.target).arch)
+        sharing.chosen = [str(random.choice(choices)) for choices in sharing.choices]
+        return divided(sharing)
+
+    random = np.random.default_rng(case.seed)
+    with (
+        mock.patch("glia.tile.cores.divide.divide", drawn),
+        mock.patch("glia.alternatives.fastest", _first_of),
+        mock.patch("glia.alternatives.fastest_level", _level_asked_for),
+    ):
+        neff = compile_graph(cast, dataclasses.replace(options, auto_cast="none"))
+    return glia.load(neff, device="reference")(*case.arrays)
+
+
+def _first_of(
+    builds: Sequence[Callable[[], Neff]], processes: int, required: int = 0
+) -> tuple[Neff, int, tuple[None, ...]]:
+    return builds[0](), 0, (None,) * len(builds)
 
 
 def _compiled(case: Case, cast: Graph, options: CompileOptions) -> tuple[Neff, Program]:
@@ -101,12 +133,12 @@ def _compiled(case: Case, cast: Graph, options: CompileOptions) -> tuple[Neff, P
     seen: list[Program] = []
 
     def observe(step: PassResult) -> None:
-        if step.name == NESTS:
+        if step.name == NESTS and step.core is None:
             seen.append(step.ir)
 
     with _alternatives(case.seed % WITH_ALTERNATIVES == 0):
         neff = compile_graph(cast, dataclasses.replace(options, auto_cast="none"), observe)
-    if cast is case.graph:
+    if cast is case.graph and seen:
         return neff, seen[0]
     return neff, run_pipeline(case.graph, options, stop_after=NESTS)
 

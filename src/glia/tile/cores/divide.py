@@ -8,47 +8,42 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 from glia.arch.instances import get_target
 from glia.options import CompileOptions
 from glia.tile.boxes import Box, elements, holds, hull, read_boxes, written_box
 from glia.tile.cores.sharing import ALONE, BOTH, CORES, Sharing, parts
 from glia.tile.dependences import is_barrier
+from glia.tile.estimated_time import estimated_ns
 from glia.tile.ir import (
     Buffer,
     Exchange,
-    Guard,
-    Load,
     Nest,
     Program,
     Statement,
-    Store,
     accessed_buffers,
 )
-from glia.tile.nest_rewriting import map_loads
-
-A = TypeVar("A", Load, Store)
+from glia.tile.nest_rewriting import in_boxes, load_in_boxes, map_loads
 
 WORTH_SHARE = 0.95  # of the time of one core: with more, two are not tried
-UNDIVIDED = "runs on one core of its logical core: "
 
 
 def divide(program: Program, options: CompileOptions) -> tuple[Program, ...]:
-    """The programs of two cores, or the program of one with a note that says why."""
-    sharing = Sharing(program, get_target(options.target).arch)
-    if not program.body or sharing.search() > WORTH_SHARE * sharing.alone_ns:
-        return (_with_note(program, f"{UNDIVIDED}two would not be faster"),)
+    """The programs of two cores; none where, by rough times, they would not be faster than one."""
+    arch = get_target(options.target).arch
+    alone = sum(estimated_ns(each, program.buffers, arch) for each in program.body)
+    most_saved = alone - alone / CORES
+    if most_saved <= arch.logical_core_ns:
+        return ()
+    sharing = Sharing(program, arch)
+    if sharing.search() + arch.logical_core_ns > WORTH_SHARE * sharing.alone_ns:
+        return ()
     return divided(sharing)
 
 
 def divided(sharing: Sharing) -> tuple[Program, ...]:
     """The programs of all cores, as is chosen for each nest."""
     return tuple(_CoreProgram(sharing, core).program() for core in range(CORES))
-
-
-def _with_note(program: Program, note: str) -> Program:
-    return replace(program, notes=(*program.notes, note))
 
 
 @dataclass
@@ -161,26 +156,5 @@ def moved(
     """A statement whose accesses reach the boxes that buffers hold."""
     if not isinstance(statement, Nest) or kept.keys().isdisjoint(accessed_buffers(statement)):
         return statement
-    nest = map_loads(statement, lambda load: _moved_load(load, kept, buffers))
-    return replace(nest, target=_moved_access(nest.target, kept))
-
-
-def _moved_access(access: A, kept: Mapping[str, Box]) -> A:
-    """An access to the part of its buffer that is held."""
-    box = kept.get(access.buffer)
-    if box is None:
-        return access
-    pairs = zip(access.index, box, strict=True)
-    return replace(access, index=tuple(part + -low for part, (low, _) in pairs))
-
-
-def _moved_load(load: Load, kept: Mapping[str, Box], buffers: Mapping[str, Buffer]) -> Load:
-    """A load from the part of its buffer that is held; what guards let through is in there."""
-    if load.buffer not in kept:
-        return load
-    moved = _moved_access(load, kept)
-    guards: dict[Guard, Guard] = {}
-    sides = zip(load.index, moved.index, kept[load.buffer], strict=True)
-    for extent, (old, new, (low, high)) in zip(buffers[load.buffer].shape, sides, strict=True):
-        guards[Guard(old, extent)] = Guard(new, high - low)
-    return replace(moved, guards=tuple(guards.get(each, each) for each in load.guards))
+    nest = map_loads(statement, lambda load: load_in_boxes(load, kept, buffers))
+    return replace(nest, target=in_boxes(nest.target, kept))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,11 +15,12 @@ import glia
 from glia import alternatives
 from glia.arch import get_target
 from glia.frontend.errors import BadStableHlo
+from glia.neff.package import Neff
 from glia.options import CompileOptions
 from glia.tile.cores import divide
 from glia.tile.cores.sharing import Sharing
 from glia.tile.ir import Program
-from ranks.jax_programs import PROGRAMS, piece, random
+from ranks.jax_programs import PROGRAMS, RankedProgram, piece, random
 
 TARGETS = ("trn1", "trn1n", "inf2", "trn2", "trn3")
 
@@ -28,43 +31,55 @@ def test_a_program_of_eight_devices_gives_what_one_gives(number: int) -> None:
     program = make()
     model = glia.load(glia.compile(program.lowered(), target=target), ranks=8)
     found = model.run_ranks(program.inputs_of_ranks())
+    _require_expected(found, program)
+
+
+@pytest.fixture
+def halved(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every nest is halved that can be, and two cores are kept, however little that saves."""
+
+    def halves(whole: Program, options: CompileOptions) -> tuple[Program, ...]:
+        found = Sharing(whole, get_target(options.target).arch)
+        found.chosen = [choices[0] for choices in found.choices]
+        return divide.divided(found)
+
+    def first(builds: Sequence[Callable[[], Neff]], *_: int, **__: int) -> tuple[object, ...]:
+        return builds[0](), 0, (None,) * len(builds)
+
+    monkeypatch.setattr(divide, "divide", halves)
+    monkeypatch.setattr(alternatives, "fastest", first)
+    monkeypatch.setattr(alternatives, "without_strategy", lambda ladder, _: ladder)
+
+
+def _require_expected(found: Sequence[Sequence[object]], program: RankedProgram) -> None:
     for ours, theirs in zip(found, program.expected(), strict=True):
         for one, other in zip(ours, theirs, strict=True):
             np.testing.assert_allclose(one, other, rtol=2e-4, atol=2e-5)
 
 
+@pytest.mark.usefixtures("halved")
 @pytest.mark.parametrize("strategy", ["", "fsdp", "llm-training"])
 @pytest.mark.parametrize("number", range(len(PROGRAMS)))
-def test_ranks_of_two_cores_give_what_one_gives(
-    number: int, strategy: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Every nest is halved that can be, and two cores are kept, however little that saves.
-
-    Two cores run concurrently: races between them, and between their engines, are faults.
-    """
-
-    def halved(whole: Program, options: CompileOptions) -> tuple[Program, ...]:
-        found = Sharing(whole, get_target(options.target).arch)
-        found.chosen = [choices[0] for choices in found.choices]
-        return divide.divided(found)
-
-    monkeypatch.setattr(divide, "divide", halved)
-    monkeypatch.setattr(
-        alternatives, "fastest", lambda builds, *_, **how: (builds[0](), 0, (None,) * len(builds))
-    )
-    monkeypatch.setattr(alternatives, "without_strategy", lambda ladder, _: ladder)
+def test_ranks_of_two_cores_give_what_one_gives(number: int, strategy: str) -> None:
+    """On the reference device cores and engines run concurrently, and races are faults."""
     program, target = PROGRAMS[number](), ("trn2", "trn3")[number % 2]
-    neff = glia.compile(
-        program.lowered(), target=target, logical_nc_config=2, distribution_strategy=strategy
-    )
+    neff = glia.compile(program.lowered(), target=target, distribution_strategy=strategy)
     assert len(neff.programs) == 2
     assert neff.report["precision"]["distribution_strategy"] == strategy
     assert any("the first runs loops" in note for note in neff.notes)
     for device in ("host", "reference"):
         found = glia.load(neff, ranks=8, device=device).run_ranks(program.inputs_of_ranks())
-        for ours, theirs in zip(found, program.expected(), strict=True):
-            for one, other in zip(ours, theirs, strict=True):
-                np.testing.assert_allclose(one, other, rtol=2e-4, atol=2e-5)
+        _require_expected(found, program)
+
+
+@pytest.mark.usefixtures("halved")
+@pytest.mark.parametrize("device", ["host", "reference"])
+def test_ranks_of_two_cores_run_in_processes(device: str) -> None:
+    program = PROGRAMS[0]()
+    neff = glia.compile(program.lowered(), target="trn2")
+    assert len(neff.programs) == 2
+    model = glia.load(neff, ranks=8, device=device, rank_processes=True)
+    _require_expected(model.run_ranks(program.inputs_of_ranks()), program)
 
 
 def test_shardings_of_arguments_divide_a_program() -> None:

@@ -19,14 +19,16 @@ from glia.arch import get_target
 from glia.compiler import run_pipeline
 from glia.frontend.registry import read_module
 from glia.machine.ir import Program as MachineProgram
+from glia.machine.merge_cores import joined_program
 from glia.machine.shared_places import separate_memories, shared_places
 from glia.neff.package import Neff
 from glia.options import CompileOptions
 from glia.pipeline import BEFORE_CORES
 from glia.runtime.errors import ProgramFault
 from glia.runtime.model import Model, load
+from glia.tile.cores.counted_loops import shared_loops
 from glia.tile.cores.divide import divided
-from glia.tile.cores.sharing import ALONE, Sharing
+from glia.tile.cores.sharing import ALONE, BOTH, Sharing
 from glia.tile.ir import Exchange, Nest, Program
 from glia.tile.passes import put_channels_first
 from glia.tile.text import parse_program, print_program
@@ -34,10 +36,8 @@ from support.corpus import PROGRAMS, assert_close, hlo_bytes
 from support.corpus import Program as Sample
 
 TARGETS = ("trn2", "trn3")
-WITH_CONTROL_FLOW = (
-    "cond", "fori_loop", "nested_loops", "random_bits", "random_normal", "scan", "switch",
-    "while_loop",
-)  # fmt: skip
+UNDIVIDED = ("cond", "nested_loops", "switch", "while_loop")  # by what is computed
+COUNTED = ("fori_loop", "random_bits", "random_normal", "scan")
 UNLIKE = ("complex", "fft")  # complex numbers are pairs of tensors
 DIVISIBLE = [p for p in PROGRAMS if not any(part in p.name for part in UNLIKE)]
 
@@ -108,11 +108,53 @@ def test_images_that_both_cores_write_are_copied_in_their_parts(
         np.testing.assert_allclose(made, images(x, w), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", WITH_CONTROL_FLOW)
-def test_control_flow_runs_on_the_first_core(name: str) -> None:
+@pytest.mark.parametrize("name", UNDIVIDED)
+def test_other_control_flow_runs_on_the_first_core(name: str) -> None:
     found = sharing(named(name), "trn2")
     others = [n for n, each in enumerate(found.body) if not isinstance(each, Nest)]
     assert others and all(found.choices[n] == [ALONE] for n in others)
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_counted_loops_run_on_both_cores_which_count_for_themselves(name: str) -> None:
+    found = sharing(named(name), "trn2")
+    loops = [*shared_loops(found.order)]
+    assert loops
+    for loop in loops:
+        assert loop.condition
+        assert all(found.choices[n] == [BOTH] for n in loop.condition if isinstance(n, int))
+        assert any(not found.is_counting(n) for n in loop.body if isinstance(n, int))
+
+
+def decoder(x: Any, weights: Any) -> Any:
+    """Layers in a loop, of which each core has some columns: they meet in every iteration."""
+
+    def layer(x: Any, w: Any) -> tuple[Any, Any]:
+        up, down = w
+        y = jnp.tanh(x @ up) @ down
+        return x + y / (1 + jnp.max(jnp.abs(y), -1, keepdims=True)), y.sum()
+
+    return lax.scan(layer, x, weights)
+
+
+@pytest.mark.parametrize(
+    "seed", [*range(8), *(pytest.param(n, marks=pytest.mark.nightly) for n in range(8, 60))]
+)
+def test_layers_in_a_loop_are_shared_in_any_way(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng, target = np.random.default_rng(seed), TARGETS[seed % 2]
+    x = rng.standard_normal((6, 16), np.float32)
+    weights = [rng.standard_normal(s, np.float32) / 4 for s in ((5, 16, 24), (5, 24, 16))]
+    graph = read_module(jax.jit(decoder).lower(x, weights))
+    whole = run_pipeline(graph, options(target), stop_after=BEFORE_CORES)
+    found = Sharing(whole, get_target(target).arch)
+    found.chosen = [str(rng.choice(choices)) for choices in found.choices]
+    programs = compiled(divided(found), target)
+    assert joined_program(programs) is not None
+    monkeypatch.setenv("NEURON_SIM_SEED", str(seed))
+    wanted = jax.tree.leaves(decoder(x, weights))
+    for device in ("reference", "host"):
+        for made, expected in zip(model(programs, device)(x, *weights), wanted, strict=True):
+            np.testing.assert_allclose(made, expected, rtol=1e-4, atol=1e-5)
 
 
 def named(name: str) -> Sample:

@@ -19,7 +19,7 @@ from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Pattern, Tile, row_major
 from glia.isa.rendezvous import CrossCoreInstr
 from glia.machine.instruction_rewriting import control_variables, rename_block
-from glia.machine.ir import Binding, Block, Loop, Program, Statement, walk
+from glia.machine.ir import Binding, Block, Loop, Program, Statement, While, walk
 from glia.machine.program_cache import ProgramDigest
 from glia.machine.queues import QUEUE_OWNERS
 
@@ -200,6 +200,13 @@ class _BodyMerger:
             variable = loops[0].variable
             bodies = [rename_block(loop.body, {}, {loop.variable: variable}) for loop in loops]
             return [replace(loops[0], body=self.body(bodies))]
+        whiles = [loop for loop in each if isinstance(loop, While)]
+        if len(whiles) == len(each) and {loop.iterations for loop in whiles} == {
+            max(1, whiles[0].iterations)
+        }:  # each counts for itself, and so the first counts for all
+            conditions = sum((loop.condition for loop in whiles), ())
+            inner = self.body([loop.body for loop in whiles])
+            return [replace(whiles[0], condition=conditions, body=inner)]
         if all(isinstance(instr, CoreBarrier) for instr in each):
             return []
         sends = [instr for instr in each if isinstance(instr, Sendrecv)]

@@ -15,6 +15,7 @@ from glia.tile.ir import (
     While,
     WholeBuffers,
     accessed_buffers,
+    leaves,
 )
 
 
@@ -46,7 +47,7 @@ def predecessors(units: Sequence[Sequence[Statement]], program: Program) -> list
     barrier: int | None = None
     for position, unit in enumerate(units):
         before: set[int] = set()
-        if any(map(is_barrier, unit)):
+        if any(map(is_barrier, leaves(tuple(unit)))):
             before |= set() if barrier is None else {barrier}
             barrier = position
         own: list[tuple[str, bool, Box | None]] = []

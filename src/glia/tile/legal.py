@@ -96,7 +96,8 @@ def _verify_block(program: Program, body: Sequence[Statement], written: set[str]
             predicate = program.buffers[statement.predicate]
             is_pred = predicate.dtype is PRED and predicate.elements == 1
             _require(is_pred, f"{statement.name}: {predicate.name} is not a pred scalar")
-            _verify_block(program, statement.body, set(written))
+            is_run = statement.iterations > 0
+            _verify_block(program, statement.body, written if is_run else set(written))
         elif isinstance(statement, WholeBuffers):
             unwritten = set(statement.inputs) - written
             _require(not unwritten, f"{statement.name}: {sorted(unwritten)} are not written")

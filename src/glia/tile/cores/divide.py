@@ -6,12 +6,14 @@ a core's own, of which it has the elements that it uses.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from glia.arch.instances import get_target
 from glia.options import CompileOptions
 from glia.tile.boxes import Box, elements, holds, hull, read_boxes, written_box
+from glia.tile.cores.counted_loops import Item, SharedLoop, shared_loops
 from glia.tile.cores.sharing import ALONE, BOTH, CORES, Sharing, parts
 from glia.tile.dependences import is_barrier
 from glia.tile.estimated_time import estimated_ns
@@ -21,9 +23,11 @@ from glia.tile.ir import (
     Nest,
     Program,
     Statement,
+    While,
     accessed_buffers,
+    leaves,
 )
-from glia.tile.nest_rewriting import in_boxes, load_in_boxes, map_loads
+from glia.tile.nest_rewriting import in_boxes, load_in_boxes, map_loads, with_replacements
 
 WORTH_SHARE = 0.95  # of the time of one core: with more, two are not tried
 
@@ -56,7 +60,7 @@ class _CoreProgram:
     def program(self) -> Program:
         whole = self.sharing.program
         body = self._body()
-        met = {name for each in body if is_barrier(each) for name in each.outputs}
+        met = {name for each in leaves(tuple(body)) if is_barrier(each) for name in each.outputs}
         kept = self._private_boxes(body, met)
         buffers: dict[str, Buffer] = {}
         accessed = {name for each in body for name in accessed_buffers(each)}
@@ -71,7 +75,7 @@ class _CoreProgram:
         return replace(
             whole,
             buffers=buffers,
-            body=tuple(moved(each, kept, whole.buffers) for each in body),
+            body=with_replacements(body, lambda each: (moved(each, kept, whole.buffers),)),
             constants={
                 name: value[_slices(kept[name])] if name in kept else value
                 for name, value in whole.constants.items()
@@ -83,15 +87,7 @@ class _CoreProgram:
 
     def _body(self) -> list[Statement]:
         sharing = self.sharing
-        body: list[Statement] = []
-        outputs = {source: output for output, source in sharing.program.aliases}
-        barriers = sharing.barriers()
-        for position, statement in enumerate(sharing.body):
-            for name in barriers.get(position, ()):
-                body.append(_barrier(outputs.get(name, name), str(position)))
-            part = parts(statement, sharing.chosen[position])[self.core]
-            if part is not None:
-                body.append(part)
+        body = self._block(sharing.order)
         for name in sharing.program.outputs:
             if any(
                 sharing.chosen[n] == ALONE for n in sharing.writers[sharing.root.get(name, name)]
@@ -99,10 +95,56 @@ class _CoreProgram:
                 body.append(_barrier(name, "end"))
         return body
 
+    def _block(self, order: Iterable[Item]) -> list[Statement]:
+        """What this core runs of some statements, and of the loops around them."""
+        sharing = self.sharing
+        body: list[Statement] = []
+        for item in order:
+            if isinstance(item, SharedLoop):
+                if self._takes_part(item.body):
+                    condition, inner = self._block(item.condition), self._block(item.body)
+                    body.append(replace(item.loop, condition=tuple(condition), body=tuple(inner)))
+                continue
+            for name in self._barriers.get(item, ()):
+                body.append(_barrier(self._outputs.get(name, name), str(item)))
+            part = parts(sharing.body[item], sharing.chosen[item])[self.core]
+            if part is not None:
+                body.append(part)
+        return body
+
+    def _takes_part(self, order: Iterable[Item]) -> bool:
+        """Whether this core has more of a loop to run than its counting."""
+        sharing = self.sharing
+        return any(
+            self._takes_part(item.body)
+            if isinstance(item, SharedLoop)
+            else item in self._barriers
+            or (not sharing.is_counting(item) and (not self.core or sharing.chosen[item] != ALONE))
+            for item in order
+        )
+
+    @cached_property
+    def _barriers(self) -> dict[int, list[str]]:
+        return self.sharing.barriers()
+
+    @cached_property
+    def _outputs(self) -> dict[str, str]:
+        return {source: output for output, source in self.sharing.program.aliases}
+
+    def _statements(self, body: Iterable[Statement]) -> Iterator[Statement]:
+        """Statements with those of the loops that both cores run."""
+        names = {each.loop.name for each in shared_loops(self.sharing.order)}
+        for each in body:
+            if isinstance(each, While) and each.name in names:
+                yield from self._statements((*each.condition, *each.body))
+            else:
+                yield each
+
     def _private_boxes(self, body: Sequence[Statement], met: set[str]) -> dict[str, Box]:
         """Of buffers that are this core's own, the box that it uses where that is not all."""
         buffers = self.sharing.program.buffers
-        nests = [each for each in body if isinstance(each, Nest)]
+        statements = list(self._statements(body))
+        nests = [each for each in statements if isinstance(each, Nest)]
         read: dict[str, Box] = {}
         written: dict[str, Box] = {}
         fixed = {
@@ -110,7 +152,10 @@ class _CoreProgram:
         }
         fixed |= {offset.load.buffer for nest in nests for offset in nest.target.dynamic}
         fixed |= {
-            name for each in body if not isinstance(each, Nest) for name in accessed_buffers(each)
+            name
+            for each in statements
+            if not isinstance(each, Nest)
+            for name in accessed_buffers(each)
         }
         for nest in nests:
             for name, box in read_boxes(nest, buffers):

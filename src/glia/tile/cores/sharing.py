@@ -1,21 +1,23 @@
 """How two cores share the statements of a program: by rough times of parts, and of barriers.
 
-Each nest is halved along an axis, computed by one core alone, or by each core for itself; loops,
-branches, kernels and exchanges between ranks run on the first core. A barrier stands wherever a
-core accesses what the other one has written since the last one, or writes what it has read. The
-choice is a local search from several beginnings: all by one core, along the first axes (rows,
-batches, heads), along the last ones (columns), and by each core for itself.
+Each nest is halved along an axis, computed by one core alone, or by each core for itself; branches,
+kernels and exchanges between ranks run on the first core, and so do loops that are not counted: see
+`counted_loops`. A barrier stands wherever a core accesses what the other one has written since the
+last one, or writes what it has read. The choice is a local search from several beginnings: all by
+one core, along the first axes (rows, batches, heads), along the last ones (columns), and by each
+core for itself.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from glia.arch import Arch
 from glia.tile.boxes import Box, overlap
+from glia.tile.cores.counted_loops import Item, SharedLoop, positions, shared_order
 from glia.tile.dependences import accesses_of, written_buffers
 from glia.tile.estimated_time import estimated_ns
 from glia.tile.ir import Nest, Program, Statement, accessed_buffers
@@ -58,7 +60,7 @@ class _View:
 class _SearchState:
     """Where a search is: its barriers by buffer, how many stand where, and the time in all."""
 
-    meetings: dict[str, list[int]]
+    meetings: dict[str, set[int]]
     counts: Counter[int] = field(init=False)
     ns: float = 0.0
 
@@ -83,7 +85,10 @@ def _halves(nest: Nest, choice: str) -> tuple[Nest, ...]:
 
 @dataclass
 class Sharing:
-    """The statements of a program's body, and a choice for each, by position."""
+    """The statements of a program, in loops that both cores run too; a choice for each by position.
+
+    `order` has their positions, and the loops around them.
+    """
 
     program: Program
     arch: Arch
@@ -91,7 +96,10 @@ class Sharing:
 
     def __post_init__(self) -> None:
         self.root = dict(self.program.aliases)
-        self.body = self.program.body
+        shared = shared_order(self.program)
+        self.body, self.order, self._counting = shared.statements, shared.order, shared.counting
+        self._times = shared.times
+        self._orders: dict[str, tuple[Item, ...]] = {}
         self._views: dict[tuple[int, str], _View | None] = {}
         self._names: dict[int, set[str]] = {}
         self.writers: dict[str, list[int]] = {}
@@ -103,7 +111,7 @@ class Sharing:
                 self.users.setdefault(name, []).append(position)
         self.barrier_ns = MEETING * (self.arch.dma_start_ns + self.arch.dma_completion_ns)
         self.choices = [self._choices(position) for position in range(len(self.body))]
-        self.chosen = [ALONE] * len(self.body)
+        self.chosen = self._wherever_allowed(ALONE)
 
     @property
     def alone_ns(self) -> float:
@@ -126,27 +134,36 @@ class Sharing:
         """By position of a statement, the buffers at which cores meet before it."""
         found: dict[int, list[str]] = {}
         for name in self.writers:
-            for position in self._meetings(name):
+            for position in sorted(self._meetings(name)):
                 found.setdefault(position, []).append(name)
         return found
+
+    def is_counting(self, position: int) -> bool:
+        """Whether a nest counts the iterations of a loop, which each core does for itself."""
+        return position in self._counting
 
     # --- the search -------------------------------------------------------------------------------
 
     def _beginnings(self) -> Iterator[list[str]]:
         """All by one core; all along their first axes, and the last; by each core for itself."""
         axes = [[c for c in choices if c not in (ALONE, BOTH)] for choices in self.choices]
-        first = [each[0] if each else ALONE for each in axes]
-        yield [ALONE] * len(self.body)
+        alone = self._wherever_allowed(ALONE)
+        first = [each[0] if each else other for each, other in zip(axes, alone, strict=True)]
+        yield alone
         yield first
-        yield [each[-1] if each else ALONE for each in axes]
+        yield [each[-1] if each else other for each, other in zip(axes, alone, strict=True)]
         pairs = zip(self.choices, first, strict=True)
         yield [BOTH if BOTH in choices else axis for choices, axis in pairs]
+
+    def _wherever_allowed(self, choice: str) -> list[str]:
+        """A choice for every statement that has it; the only one of what counts iterations."""
+        return [choice if choice in choices else choices[0] for choices in self.choices]
 
     def _descend(self) -> float:
         """Change choices while that takes less, one by one or those that fit together; the time."""
         state = _SearchState({name: self._meetings(name) for name in self.writers})
         state.ns = sum(self._view(n, c).ns for n, c in enumerate(self.chosen))
-        state.ns += self.barrier_ns * len(state.counts)
+        state.ns += self._barriers_ns(state.counts)
         for sweep in range(SWEEPS):
             before = state.ns
             order = range(len(self.body))
@@ -214,13 +231,16 @@ class Sharing:
             counts.subtract(state.meetings[name])
             counts.update(tried[name])
         counts = +counts
-        ns += self.barrier_ns * (len(counts) - len(state.counts))
+        ns += self._barriers_ns(counts) - self._barriers_ns(state.counts)
         if ns < state.ns:
             state.ns, state.counts = ns, counts
             state.meetings |= tried
         else:
             for n, choice in kept.items():
                 self.chosen[n] = choice
+
+    def _barriers_ns(self, places: Iterable[int]) -> float:
+        return self.barrier_ns * sum(self._times[position] for position in places)
 
     # --- facts ------------------------------------------------------------------------------------
 
@@ -237,6 +257,8 @@ class Sharing:
     def _choices(self, position: int) -> list[str]:
         """What may be chosen: for nests axes in order, alone, and both where it is its own."""
         nest = self.body[position]
+        if position in self._counting:
+            return [BOTH]
         if not isinstance(nest, Nest):
             return [ALONE]
         axes = [axis.name for axis in row_axes(nest) if axis.extent >= CORES]
@@ -255,12 +277,12 @@ class Sharing:
         """A nest under a choice; None where its parts touch what each other changes."""
         key = (position, choice)
         if key not in self._views:
-            self._views[key] = self._make_view(self.body[position], choice)
+            self._views[key] = self._make_view(position, choice)
         return self._views[key]
 
-    def _make_view(self, statement: Statement, choice: str) -> _View | None:
+    def _make_view(self, position: int, choice: str) -> _View | None:
         buffers = self.program.buffers
-        own = parts(statement, choice)
+        own = parts(self.body[position], choice)
         accesses: dict[str, list[Access]] = {}
         for core, part in enumerate(own):
             if part is None:
@@ -270,7 +292,8 @@ class Sharing:
                     self._enter(accesses, name, core, is_write, box)
         if any(a.conflicts(b) for each in accesses.values() for a in each for b in each):
             return None
-        return _View(max(estimated_ns(part, buffers, self.arch) for part in own if part), accesses)
+        ns = max(estimated_ns(part, buffers, self.arch) for part in own if part)
+        return _View(ns * self._times[position], accesses)
 
     def _enter(
         self,
@@ -287,16 +310,34 @@ class Sharing:
             box = tuple((0, extent) for extent in shape)
         accesses.setdefault(root, []).append(Access(core, is_write, box))
 
-    def _meetings(self, name: str) -> list[int]:
+    def _meetings(self, name: str) -> set[int]:
         """The positions before which cores must meet at a buffer."""
-        if any(self.chosen[position] == BOTH for position in self.writers[name]):
-            return []
-        found: list[int] = []
-        since: list[Access] = []
-        for position in self.users[name]:
-            accesses = self._view(position, self.chosen[position]).accesses.get(name, [])
-            if any(a.conflicts(b) for a in accesses for b in since):
-                found.append(position)
-                since = []
-            since += accesses
+        found: set[int] = set()
+        if not any(self.chosen[position] == BOTH for position in self.writers[name]):
+            if name not in self._orders:
+                users = set(self.users[name])
+                self._orders[name] = tuple(positions(self.order, users))
+            self._meet(self._orders[name], name, [], found)
         return found
+
+    def _meet(
+        self, order: Iterable[Item], name: str, since: list[Access], found: set[int]
+    ) -> list[Access]:
+        """Enter where cores must meet, after accesses `since` they last have; those at the end.
+
+        A loop comes after itself: it is gone through until no meeting is added.
+        """
+        for item in order:
+            if isinstance(item, SharedLoop):
+                count = -1
+                while len(found) > count:
+                    count = len(found)
+                    for _ in range(2):
+                        since = self._meet(item.body, name, since, found)
+                continue
+            accesses = self._view(item, self.chosen[item]).accesses.get(name, [])
+            if item in found or any(a.conflicts(b) for a in accesses for b in since):
+                found.add(item)
+                since = []
+            since = [*since, *(each for each in accesses if each not in since)]
+        return since

@@ -151,7 +151,7 @@ def test_what_was_never_written_and_accesses_outside_are_found() -> None:
         run_checked([program], {"x": np.zeros(64, np.float32)})
 
 
-def test_checking_is_of_the_host_and_several_cores_are_run_strictly(
+def test_checking_is_of_the_host_and_cores_that_are_not_joined_are_run_strictly(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     program = machine_programs.matmul(8, 8, 8)
@@ -159,6 +159,7 @@ def test_checking_is_of_the_host_and_several_cores_are_run_strictly(
         with pytest.raises(UnknownDevice, match="beside the reference"):
             glia.load(program, device=device, check=True)
     strict: list[Any] = []
+    monkeypatch.setattr("glia.sim.host.check.checked_run.joined_program", lambda _: None)
     monkeypatch.setattr(
         "glia.sim.host.check.checked_run.run_logical_core",
         lambda *_, policy: strict.append(policy.check_initialized),

@@ -8,6 +8,7 @@ import glia
 from glia.machine import ProgramBuilder
 from glia.machine.ir import Program
 from glia.neff.package import Neff
+from glia.sim.host import host_program
 from glia.sim.host.host_program import HostCores, run_on_host
 from glia.sim.host.rewriting import direct_writes, forwarding
 from glia.sim.order.concurrent import Deadlock, run_cores
@@ -118,7 +119,11 @@ def test_of_outputs_of_one_name_the_first_cores_is_given() -> None:
         assert run_on_host(programs, {})["y"].tobytes() == wanted[0]["y"].tobytes()
 
 
-def test_the_report_counts_all_cores() -> None:
+@pytest.mark.parametrize("are_joined", [True, False])
+def test_the_report_counts_all_cores(*, are_joined: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not are_joined:
+        monkeypatch.setattr(host_program, "joined_program", lambda _: None)
     report = glia.load(Neff(handed_over())).host_report
-    assert sum(report.native.values()) + sum(report.in_python.values()) >= 4
-    assert any(name == "core_barrier" for name, _ in report.in_python)
+    counts = [report.native, report.in_python, report.left_out]
+    assert sum(sum(each.values()) for each in counts) >= 4
+    assert any(name == "core_barrier" for name, _ in report.in_python) is not are_joined

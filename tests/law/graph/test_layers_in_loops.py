@@ -85,9 +85,7 @@ def test_layers_in_a_loop_give_what_jax_gives(
     arrays = weights(layers, width, hidden, rows, seed)
     model = in_a_loop(layer, is_reversed=is_reversed)
     lowered = jax.jit(model).lower(*arrays)
-    neff = glia.compile(
-        lowered, target=target, optlevel=optlevel, auto_cast="none", logical_nc_config=1
-    )
+    neff = glia.compile(lowered, target=target, optlevel=optlevel, auto_cast="none")
     with jax.default_matmul_precision("highest"):
         expected = jax.tree.leaves(jax.jit(model)(*arrays))
     for ours, theirs in zip(jax.tree.leaves(glia.load(neff)(*arrays)), expected, strict=True):
@@ -115,7 +113,7 @@ def test_a_loop_over_layers_takes_what_they_take_and_30_us_each(rows: int, targe
     times = []
     for unroll in (False, True):
         lowered = jax.jit(in_a_loop(_silu, unroll=unroll)).lower(*arrays)
-        neff = glia.compile(lowered, target=target, auto_cast="none", logical_nc_config=1)
+        neff = glia.compile(lowered, target=target, auto_cast="none")
         us = latency_us(neff.programs, target)
         assert us is not None
         times.append(us)

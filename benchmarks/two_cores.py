@@ -73,10 +73,25 @@ def decode(width: int, hidden: int, context: int, batch: int = 4) -> Divided:
     return Divided(f"decode {batch} x {context}, {width}, {hidden}", layer, shapes, 1.7)
 
 
+def in_a_loop(one: Divided, layers: int = 8) -> Divided:
+    """Layers of a decoder by `lax.scan`, which give what they add to the caches."""
+
+    def model(x, *stacked):  # type: ignore[no-untyped-def]
+        def layer(x, own):  # type: ignore[no-untyped-def]
+            x, *added = one.function(x, *own)
+            return x, added
+
+        return jax.lax.scan(layer, x, stacked)
+
+    stacks = ((layers, *shape) for shape in one.shapes[1:])
+    return Divided(f"{one.name}, {layers} layers by scan", model, (one.shapes[0], *stacks), 1.7)
+
+
 MODELS = (
     matmul(1024), matmul(2048), matmul(4096),
     bert(1, 128), bert(8, 128), bert(8, 384),
     decode(1024, 2816, 512), decode(2048, 5632, 1024), decode(4096, 14336, 2048),
+    in_a_loop(decode(2048, 5632, 1024)), in_a_loop(decode(4096, 14336, 2048)),
 )  # fmt: skip
 
 

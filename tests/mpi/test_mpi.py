@@ -12,9 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import glia
 from glia.compiler import compile_graph
 from glia.graph.ir import Graph
 from glia.runtime.model import load
+from ranks.jax_programs import PROGRAMS
+from ranks.test_jax_programs import halved as halved
 from ranks.test_runs import OPTIONS, X, _branch, _reduce
 
 COMMAND = Path(__file__).parents[2] / "commands" / "glia"
@@ -72,6 +75,25 @@ def test_processes_share_the_ranks(
     found = np.load(saved)
     assert sorted(found) == [f"total@{rank}" for rank in range(4)]
     assert all(np.all(found[name] == 1111) for name in found)
+
+
+@pytest.mark.usefixtures("halved")
+def test_ranks_of_two_cores_are_shared_too(tmp_path: Path) -> None:
+    program, saved = PROGRAMS[0](), tmp_path / "out.npz"
+    neff = glia.compile(program.lowered(), target="trn2")
+    assert len(neff.programs) == 2
+    neff.save(tmp_path / "model.neff")
+    words: list[object] = []
+    for rank, arrays in enumerate(program.inputs_of_ranks()):
+        for binding, array in zip(neff.inputs, arrays, strict=True):
+            np.save(tmp_path / f"{binding.name}-{rank}.npy", array)
+            words += ["--input", f"{binding.name}@{rank}={tmp_path}/{binding.name}-{rank}.npy"]
+    status, _, errors = _run(2, tmp_path / "model.neff", "--save", saved, *words)
+    assert status == 0, errors
+    found = np.load(saved)
+    for rank, results in enumerate(program.expected()):
+        for binding, expected in zip(neff.outputs, results, strict=True):
+            np.testing.assert_allclose(found[f"{binding.name}@{rank}"], expected, 2e-4, 2e-5)
 
 
 def test_random_inputs_do_not_depend_on_where_ranks_run(neff: Path) -> None:

@@ -16,7 +16,7 @@ MOST_ELEMENTS = 64  # of a buffer that decides when a loop ends
 
 
 @dataclass(frozen=True)
-class SharedLoop:
+class CountedLoop:
     """A loop that both cores run, and what it holds."""
 
     loop: While
@@ -24,7 +24,7 @@ class SharedLoop:
     body: tuple[Item, ...]
 
 
-Item = int | SharedLoop  # the position of a statement, or a loop around some
+Item = int | CountedLoop  # the position of a statement, or a loop around some
 
 
 @dataclass(frozen=True)
@@ -55,10 +55,10 @@ def shared_order(program: Program) -> SharedOrder:
         refused |= wrong
 
 
-def shared_loops(order: Iterable[Item]) -> Iterator[SharedLoop]:
+def shared_loops(order: Iterable[Item]) -> Iterator[CountedLoop]:
     """All loops that both cores run."""
     for item in order:
-        if isinstance(item, SharedLoop):
+        if isinstance(item, CountedLoop):
             yield item
             yield from shared_loops((*item.condition, *item.body))
 
@@ -66,10 +66,10 @@ def shared_loops(order: Iterable[Item]) -> Iterator[SharedLoop]:
 def positions(order: Iterable[Item], wanted: Collection[int]) -> Iterator[Item]:
     """The order of some positions only, without conditions, of which each core has its own."""
     for item in order:
-        if isinstance(item, SharedLoop):
+        if isinstance(item, CountedLoop):
             body = tuple(positions(item.body, wanted))
             if body:
-                yield SharedLoop(item.loop, (), body)
+                yield CountedLoop(item.loop, (), body)
         elif item in wanted:
             yield item
 
@@ -93,7 +93,7 @@ class _Flattening:
         if isinstance(statement, While) and self._is_shared(statement):
             times *= statement.iterations
             condition = self._block(statement.condition, times)
-            return SharedLoop(statement, condition, self._block(statement.body, times))
+            return CountedLoop(statement, condition, self._block(statement.body, times))
         self._statements.append(statement)
         self._times.append(times)
         return len(self._statements) - 1

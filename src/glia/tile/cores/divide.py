@@ -13,7 +13,7 @@ from functools import cached_property
 from glia.arch.instances import get_target
 from glia.options import CompileOptions
 from glia.tile.boxes import Box, elements, holds, hull, read_boxes, written_box
-from glia.tile.cores.counted_loops import Item, SharedLoop, shared_loops
+from glia.tile.cores.counted_loops import CountedLoop, Item, shared_loops
 from glia.tile.cores.sharing import ALONE, BOTH, CORES, Sharing, parts
 from glia.tile.dependences import is_barrier
 from glia.tile.estimated_time import estimated_ns
@@ -100,7 +100,7 @@ class _CoreProgram:
         sharing = self.sharing
         body: list[Statement] = []
         for item in order:
-            if isinstance(item, SharedLoop):
+            if isinstance(item, CountedLoop):
                 if self._takes_part(item.body):
                     condition, inner = self._block(item.condition), self._block(item.body)
                     body.append(replace(item.loop, condition=tuple(condition), body=tuple(inner)))
@@ -117,7 +117,7 @@ class _CoreProgram:
         sharing = self.sharing
         return any(
             self._takes_part(item.body)
-            if isinstance(item, SharedLoop)
+            if isinstance(item, CountedLoop)
             else item in self._barriers
             or (not sharing.is_counting(item) and (not self.core or sharing.chosen[item] != ALONE))
             for item in order

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from glia.arch import Arch
 from glia.tile.boxes import Box, overlap
-from glia.tile.cores.counted_loops import Item, SharedLoop, positions, shared_order
+from glia.tile.cores.counted_loops import CountedLoop, Item, positions, shared_order
 from glia.tile.dependences import accesses_of, written_buffers
 from glia.tile.estimated_time import estimated_ns
 from glia.tile.ir import Nest, Program, Statement, accessed_buffers
@@ -317,10 +317,10 @@ class Sharing:
             if name not in self._orders:
                 users = set(self.users[name])
                 self._orders[name] = tuple(positions(self.order, users))
-            self._meet(self._orders[name], name, [], found)
+            self._enter_barriers(self._orders[name], name, [], found)
         return found
 
-    def _meet(
+    def _enter_barriers(
         self, order: Iterable[Item], name: str, since: list[Access], found: set[int]
     ) -> list[Access]:
         """Enter where cores must meet, after accesses `since` they last have; those at the end.
@@ -328,12 +328,12 @@ class Sharing:
         A loop comes after itself: it is gone through until no meeting is added.
         """
         for item in order:
-            if isinstance(item, SharedLoop):
+            if isinstance(item, CountedLoop):
                 count = -1
                 while len(found) > count:
                     count = len(found)
                     for _ in range(2):
-                        since = self._meet(item.body, name, since, found)
+                        since = self._enter_barriers(item.body, name, since, found)
                 continue
             accesses = self._view(item, self.chosen[item]).accesses.get(name, [])
             if item in found or any(a.conflicts(b) for a in accesses for b in since):

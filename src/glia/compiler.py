@@ -331,14 +331,12 @@ class _Finishing:
     def neff(self, processes: int) -> Neff:
         """The faster of the model divided among the cores of a logical core, and whole on one.
 
-        The one is compiled beside the other, and lower levels, in up to `processes` processes
-        where that pays.
+        The one is compiled beside the other, and lower levels, in up to `processes` processes.
         """
-        from glia.alternatives import LEAST_SECONDS, ComparedCores, fastest, rounded
+        from glia.alternatives import ComparedCores, fastest, rounded
         from glia.machine.shared_places import shared_places
         from glia.tile.cores.divide import divide
 
-        started = time.monotonic()
         whole = run_pipeline(
             self.before, self.options, self.observer, stop_after=BEFORE_CORES,
             start_after=_BEFORE_CASTS, starting=self.starting,
@@ -347,8 +345,6 @@ class _Finishing:
         if divided and shared_places(divided[0])[1] > self._memory:
             divided = ()  # the program of one core says what exceeds it
         ways = [way for way in (divided, (whole,)) if way]
-        if time.monotonic() - started < LEAST_SECONDS:
-            processes = 1
         watched = [_Watched(self.observer if way is ways[0] else None) for way in ways]
         builds = [
             functools.partial(self._fastest_level, way, watch, max(1, processes // len(ways)))

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from glia.base.affine import ZERO, Affine
-from glia.base.dtype import DType
+from glia.base.dtype import F32, TF32, DType
 from glia.tile.boxes import Box
 from glia.tile.ir import (
     Accumulator,
@@ -22,6 +22,7 @@ from glia.tile.ir import (
     Expr,
     Guard,
     Index,
+    Literal,
     Load,
     Nest,
     Program,
@@ -72,6 +73,27 @@ def within_values(nest: Nest, name: str, low: int, high: int) -> Nest:
     moved = substitute_axes(nest, {name: Affine.of(name) + low}, {}) if low else nest
     axes = tuple(Axis(name, high - low) if axis.name == name else axis for axis in moved.axes)
     return replace(moved, axes=axes)
+
+
+def with_decided_guards(nest: Nest) -> Nest:
+    """The nest without guards that always hold, and the fill in place of loads that never do."""
+    extents = nest.extents
+
+    def decided(leaf: Expr) -> Expr:
+        if not isinstance(leaf, Load):
+            return leaf
+        open_guards = []
+        for guard in leaf.guards:
+            low, high = guard.expression.bounds(extents)
+            if high < 0 or low >= guard.extent:
+                return Literal(leaf.fill, F32 if leaf.dtype is TF32 else leaf.dtype)
+            if low < 0 or high >= guard.extent:
+                open_guards.append(guard)
+        is_same = len(open_guards) == len(leaf.guards)
+        return leaf if is_same else replace(leaf, guards=tuple(open_guards))
+
+    finish = nest.finish and map_leaves(nest.finish, decided)
+    return replace(nest, body=map_leaves(nest.body, decided), finish=finish)
 
 
 def merge_axes(nest: Nest, pair: tuple[str, str]) -> Nest:

@@ -21,7 +21,7 @@ from glia.tile.cores.counted_loops import CountedLoop, Item, positions, shared_o
 from glia.tile.dependences import accesses_of, written_buffers
 from glia.tile.estimated_time import estimated_ns
 from glia.tile.ir import Nest, Program, Statement, accessed_buffers
-from glia.tile.nest_rewriting import within_values
+from glia.tile.nest_rewriting import with_decided_guards, within_values
 from glia.tile.row_search import row_axes
 
 ALONE = ""  # the first core runs the statement
@@ -80,7 +80,10 @@ def _halves(nest: Nest, choice: str) -> tuple[Nest, ...]:
     """A nest for each core's values of an axis."""
     whole = nest.extents[choice]
     cuts = [whole * core // CORES for core in range(CORES + 1)]
-    return tuple(within_values(nest, choice, low, high) for low, high in itertools.pairwise(cuts))
+    return tuple(
+        with_decided_guards(within_values(nest, choice, low, high))
+        for low, high in itertools.pairwise(cuts)
+    )
 
 
 @dataclass

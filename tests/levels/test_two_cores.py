@@ -157,6 +157,33 @@ def test_layers_in_a_loop_are_shared_in_any_way(seed: int, monkeypatch: pytest.M
             np.testing.assert_allclose(made, expected, rtol=1e-4, atol=1e-5)
 
 
+def gradients_of_rows(x: Any, w: Any) -> Any:
+    """What a first row is added to and taken from: half of the rows have no share in it."""
+
+    def loss(x: Any) -> Any:
+        y = jnp.concatenate([x[:1] * 2, x[1:]], 0) + x[:1]
+        return jnp.sum((jnp.tanh(y @ w) + y) ** 2)
+
+    return jax.grad(loss)(x)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_halves_that_read_nothing_of_a_tensor_have_their_fill(seed: int) -> None:
+    rng, target = np.random.default_rng(seed), TARGETS[seed % 2]
+    x, w = (rng.standard_normal(s, np.float32) / 4 for s in ((12, 16), (16, 16)))
+    whole = run_pipeline(
+        read_module(jax.jit(gradients_of_rows).lower(x, w)),
+        options(target),
+        stop_after=BEFORE_CORES,
+    )
+    found = Sharing(whole, get_target(target).arch)
+    first = [choices[0] for choices in found.choices]
+    found.chosen = [str(rng.choice(c)) for c in found.choices] if seed > 1 else first
+    for device in ("reference", "host"):
+        (made,) = model(compiled(divided(found), target), device)(x, w)
+        np.testing.assert_allclose(made, gradients_of_rows(x, w), rtol=1e-4, atol=1e-5)
+
+
 def named(name: str) -> Sample:
     return next(each for each in PROGRAMS if each.name == name)
 

@@ -14,10 +14,10 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from glia.arch.instances import default_target
+from glia.arch.instances import LOGICAL_CORES_VARIABLE, TARGETS, default_target
 from glia.base.errors import CompileError
 from glia.base.suggestions import nearest
-from glia.options import CompileOptions, check_option_names
+from glia.options import BadOption, CompileOptions, check_option_names
 
 VARIABLE = "NEURON_CC_FLAGS"
 ARGUMENTS = "compiler_args"
@@ -298,4 +298,20 @@ def resolve_options(
     given = environment_flags().options
     given |= {name: value for name, value in explicit.items() if value is not None}
     values = {"target": default_target(), **(defaults or {}), **given}
+    values.setdefault("logical_nc_config", _logical_cores(values["target"]))
     return CompileOptions(**values), frozenset(given)  # type: ignore[arg-type]
+
+
+def _logical_cores(target: object) -> int:
+    """The physical cores of a logical one that the environment names, else 0 for the default.
+
+    A target whose logical cores are all alike has no choice. Raises BadOption.
+    """
+    text = os.environ.get(LOGICAL_CORES_VARIABLE, "").strip()
+    known = TARGETS[target].lncs if isinstance(target, str) and target in TARGETS else ()
+    if not text or len(known) < 2:
+        return 0
+    if text not in map(str, known):
+        cores = " or ".join(map(str, sorted(known)))
+        raise BadOption(option=LOGICAL_CORES_VARIABLE, value=text, known=cores)
+    return int(text)

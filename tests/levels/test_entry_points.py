@@ -20,7 +20,7 @@ import glia
 from glia import compile_messages
 from glia.base.errors import CompileError
 from glia.base.output_files import UnwritableOutput
-from glia.cc_flags import UnknownCompilerFlag, environment_flags
+from glia.cc_flags import UnknownCompilerFlag, environment_flags, resolve_options
 from glia.cli.glia import main as glia_command
 from glia.cli.neuronx_cc import main as neuronx_cc
 from glia.frontend.errors import FrameworkMissing, NotAModel
@@ -159,6 +159,28 @@ def test_every_kind_of_flag_is_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
         "NEURON_CC_FLAGS", "--enable-experimental-O1 --implicit-integer-downcast=default"
     )
     assert environment_flags().options["optlevel"] == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "target", "flags", "cores"),
+    [
+        ("", "trn2", "", 2), ("1", "trn2", "", 1), ("2", "trn3", "", 2), ("2", "trn1", "", 1),
+        ("1", "trn3", "--lnc 2", 2),
+    ],
+)  # fmt: skip
+def test_the_environment_names_the_physical_cores_of_a_logical_one(
+    given: str, target: str, flags: str, cores: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NEURON_LOGICAL_NC_CONFIG", given)
+    monkeypatch.setenv("NEURON_CC_FLAGS", flags)
+    options, _ = resolve_options("glia.compile", {"target": target})
+    assert options.cores == cores
+
+
+def test_a_logical_core_that_a_target_has_not_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NEURON_LOGICAL_NC_CONFIG", "4")
+    with pytest.raises(BadOption, match=r"NEURON_LOGICAL_NC_CONFIG cannot be '4'.* 1 or 2"):
+        resolve_options("glia.compile", {"target": "trn2"})
 
 
 def test_a_wrong_value_in_the_environment_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

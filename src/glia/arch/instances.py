@@ -26,6 +26,7 @@ COMPILED_TARGETS = tuple(sorted(name for name, target in TARGETS.items() if targ
 
 
 TARGET_VARIABLE = "NEURON_PLATFORM_TARGET_OVERRIDE"
+LOGICAL_CORES_VARIABLE = "NEURON_LOGICAL_NC_CONFIG"
 DEFAULT_TARGET = "trn2"  # of models and of compiled kernels, where the environment names none
 
 

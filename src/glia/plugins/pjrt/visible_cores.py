@@ -7,14 +7,13 @@ import re
 from dataclasses import dataclass
 
 from glia.arch import Target, get_target
-from glia.arch.instances import COMPILED_TARGETS, TARGET_VARIABLE
+from glia.arch.instances import COMPILED_TARGETS, LOGICAL_CORES_VARIABLE, TARGET_VARIABLE
 from glia.cc_flags import VARIABLE as FLAGS_VARIABLE
 from glia.cc_flags import compile_target, environment_flags
 from glia.plugins.pjrt.errors import BadCoreSelection, SeveralProcesses
 from glia.plugins.pjrt.programs import runs_on_cpu
 
 VISIBLE_CORES, NUM_CORES = "NEURON_RT_VISIBLE_CORES", "NEURON_RT_NUM_CORES"
-LOGICAL_CORES = "NEURON_LOGICAL_NC_CONFIG"
 PROCESSES = "NEURON_PJRT_PROCESSES_NUM_DEVICES"
 WORLD_SIZE = "NEURON_PJRT_WORLD_SIZE"  # what torch_xla sets under torchrun
 MOST_CHIPS = 16  # of the largest instance of any target (instance type pages)
@@ -48,11 +47,11 @@ def visible_cores() -> VisibleCores:
     _check_processes()
     runs_on_cpu()
     target = _target()
-    physical = _number(LOGICAL_CORES, target.default_lnc)
+    physical = _number(LOGICAL_CORES_VARIABLE, target.default_lnc)
     if physical not in target.lncs:
         known = " or ".join(map(str, sorted(target.lncs)))
         raise BadCoreSelection(
-            variable=LOGICAL_CORES,
+            variable=LOGICAL_CORES_VARIABLE,
             value=physical,
             problem=f"{target.name} has no such logical cores",
             hint=known,

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from glia.arch import Arch
@@ -20,7 +20,7 @@ from glia.tile.boxes import Box, overlap
 from glia.tile.cores.counted_loops import CountedLoop, Item, positions, shared_order
 from glia.tile.dependences import accesses_of, written_buffers
 from glia.tile.estimated_time import estimated_ns
-from glia.tile.ir import Nest, Program, Statement, accessed_buffers
+from glia.tile.ir import Exchange, Nest, Program, Statement, accessed_buffers
 from glia.tile.nest_rewriting import with_decided_guards, within_values
 from glia.tile.row_search import row_axes
 
@@ -56,16 +56,30 @@ class _View:
     accesses: Mapping[str, list[Access]]
 
 
+Meetings = frozenset[int]  # the positions of statements before which cores meet
+
+
 @dataclass
 class _SearchState:
-    """Where a search is: its barriers by buffer, how many stand where, and the time in all."""
+    """Where a search is: its meetings by buffer, how many there are where, the time in all."""
 
-    meetings: dict[str, set[int]]
+    meetings: dict[str, Meetings]
     counts: Counter[int] = field(init=False)
     ns: float = 0.0
 
     def __post_init__(self) -> None:
-        self.counts = Counter(position for each in self.meetings.values() for position in each)
+        self.counts = Counter(position for found in self.meetings.values() for position in found)
+
+    def change(self, tried: Mapping[str, Meetings]) -> None:
+        """Let some buffers have other meetings."""
+        for name, found in tried.items():
+            before = self.meetings[name]
+            if found is not before:
+                for position in before:
+                    self.counts[position] -= 1
+                for position in found:
+                    self.counts[position] += 1
+        self.meetings |= tried
 
 
 def parts(statement: Statement, choice: str) -> tuple[Statement | None, ...]:
@@ -102,7 +116,8 @@ class Sharing:
         shared = shared_order(self.program)
         self.body, self.order, self._counting = shared.statements, shared.order, shared.counting
         self._times = shared.times
-        self._orders: dict[str, tuple[Item, ...]] = {}
+        self._orders: dict[str, tuple[Item, ...]] = {}  # of the users of a buffer
+        self._meetings_of: dict[tuple[str, ...], Meetings] = {}  # a buffer, choices of its users
         self._views: dict[tuple[int, str], _View | None] = {}
         self._names: dict[int, set[str]] = {}
         self.writers: dict[str, list[int]] = {}
@@ -113,6 +128,7 @@ class Sharing:
             for name in self._touched(position):
                 self.users.setdefault(name, []).append(position)
         self.barrier_ns = MEETING * (self.arch.dma_start_ns + self.arch.dma_completion_ns)
+        self._conflicts: dict[tuple[str, int, str, int, str], bool] = {}
         self.choices = [self._choices(position) for position in range(len(self.body))]
         self.chosen = self._wherever_allowed(ALONE)
 
@@ -166,7 +182,7 @@ class Sharing:
         """Change choices while that takes less, one by one or those that fit together; the time."""
         state = _SearchState({name: self._meetings(name) for name in self.writers})
         state.ns = sum(self._view(n, c).ns for n, c in enumerate(self.chosen))
-        state.ns += self._barriers_ns(state.counts)
+        state.ns += self._barriers_ns(state, state.counts)
         for sweep in range(SWEEPS):
             before = state.ns
             order = range(len(self.body))
@@ -187,32 +203,45 @@ class Sharing:
         waiting = [position]
         while waiting and len(found) < MOST_TOGETHER:
             here = waiting.pop(0)
-            mine = self._view(here, found[here]).accesses
-            for name in mine.keys() & self.writers.keys():
+            for name in self._view(here, found[here]).accesses:
+                if name not in self.writers or self._is_made_by_each(name):
+                    continue
                 for other in self.users[name]:
+                    if other in found:
+                        continue
                     tries = [self.chosen[other], *self.choices[other]]
-                    fits = (t for t in tries if self._fits(mine[name], other, t, name))
-                    if other not in found and (tried := next(fits, "")) != self.chosen[other]:
+                    fits = (t for t in tries if self._fits(name, here, found[here], other, t))
+                    if (tried := next(fits, "")) != self.chosen[other]:
                         found[other] = tried
                         waiting.append(other)
         return found
 
-    def _fits(self, mine: Sequence[Access], other: int, choice: str, name: str) -> bool:
-        """Whether a nest under a choice need not meet one with these accesses to a buffer."""
-        if any(self.chosen[writer] == BOTH for writer in self.writers[name]):
-            return True
+    def _is_made_by_each(self, name: str) -> bool:
+        """Whether each core computes a buffer for itself."""
+        return any(self.chosen[writer] == BOTH for writer in self.writers[name])
+
+    def _fits(self, name: str, here: int, mine: str, other: int, choice: str) -> bool:
+        """Whether a nest under a choice need not meet another one under its own at a buffer."""
         if choice in (ALONE, BOTH) and choice != self.chosen[other]:
             return False
-        theirs = self._view(other, choice).accesses.get(name, [])
-        return not any(a.conflicts(b) for a in mine for b in theirs)
+        return not self._is_conflict(name, here, mine, other, choice)
+
+    def _is_conflict(self, name: str, here: int, choice: str, other: int, theirs: str) -> bool:
+        """Whether one core touches what the other changes of a buffer, in two statements."""
+        key = (name, here, choice, other, theirs)
+        if key not in self._conflicts:
+            accesses = self._view(other, theirs).accesses.get(name, ())
+            mine = self._view(here, choice).accesses.get(name, ())
+            self._conflicts[key] = any(a.conflicts(b) for a in mine for b in accesses)
+        return self._conflicts[key]
 
     def _upstream(self, position: int) -> dict[int, str]:
         """Each core for itself, in a nest and in those that make what it reads."""
         found = {position: BOTH}
         waiting = [position]
         while waiting and len(found) < MOST_TOGETHER:
-            for name in self._touched(waiting.pop(0)) & self.writers.keys():
-                for writer in self.writers[name]:
+            for name in sorted(self._touched(waiting.pop(0))):
+                for writer in self.writers.get(name, ()):
                     if writer not in found and BOTH in self.choices[writer]:
                         found[writer] = BOTH
                         waiting.append(writer)
@@ -228,22 +257,27 @@ class Sharing:
         for n in kept:
             self.chosen[n] = changes[n]
             ns += self._view(n, changes[n]).ns - self._view(n, kept[n]).ns
-        tried = {name: self._meetings(name) for name in names}
-        counts = Counter(state.counts)
-        for name in names:
-            counts.subtract(state.meetings[name])
-            counts.update(tried[name])
-        counts = +counts
-        ns += self._barriers_ns(counts) - self._barriers_ns(state.counts)
+        tried = {name: self._meetings(name) for name in sorted(names)}
+        before = {name: state.meetings[name] for name in tried}
+        places = {
+            position
+            for name, found in tried.items()
+            if found is not before[name]
+            for position in (*found, *before[name])
+        }
+        ns -= self._barriers_ns(state, places)
+        state.change(tried)
+        ns += self._barriers_ns(state, places)
         if ns < state.ns:
-            state.ns, state.counts = ns, counts
-            state.meetings |= tried
+            state.ns = ns
         else:
+            state.change(before)
             for n, choice in kept.items():
                 self.chosen[n] = choice
 
-    def _barriers_ns(self, places: Iterable[int]) -> float:
-        return self.barrier_ns * sum(self._times[position] for position in places)
+    def _barriers_ns(self, state: _SearchState, places: Iterable[int]) -> float:
+        """The time of barriers before some statements."""
+        return self.barrier_ns * sum(self._times[n] for n in places if state.counts[n] > 0)
 
     # --- facts ------------------------------------------------------------------------------------
 
@@ -295,6 +329,8 @@ class Sharing:
                     self._enter(accesses, name, core, is_write, box)
         if any(a.conflicts(b) for each in accesses.values() for a in each for b in each):
             return None
+        if isinstance(self.body[position], Exchange):
+            return _View(0.0, accesses)  # it travels beside the work
         ns = max(estimated_ns(part, buffers, self.arch) for part in own if part)
         return _View(ns * self._times[position], accesses)
 
@@ -313,20 +349,23 @@ class Sharing:
             box = tuple((0, extent) for extent in shape)
         accesses.setdefault(root, []).append(Access(core, is_write, box))
 
-    def _meetings(self, name: str) -> set[int]:
-        """The positions before which cores must meet at a buffer."""
-        found: set[int] = set()
-        if not any(self.chosen[position] == BOTH for position in self.writers[name]):
-            if name not in self._orders:
-                users = set(self.users[name])
-                self._orders[name] = tuple(positions(self.order, users))
-            self._enter_barriers(self._orders[name], name, [], found)
-        return found
+    def _meetings(self, name: str) -> Meetings:
+        """The positions of the statements before which cores must meet at a buffer."""
+        chosen = self.chosen
+        key = (name, *(chosen[user] for user in self.users[name]))
+        if key not in self._meetings_of:
+            found: set[int] = set()
+            if not self._is_made_by_each(name):
+                if name not in self._orders:
+                    self._orders[name] = tuple(positions(self.order, set(self.users[name])))
+                self._enter_barriers(self._orders[name], name, [], found)
+            self._meetings_of[key] = frozenset(found)
+        return self._meetings_of[key]
 
     def _enter_barriers(
-        self, order: Iterable[Item], name: str, since: list[Access], found: set[int]
-    ) -> list[Access]:
-        """Enter where cores must meet, after accesses `since` they last have; those at the end.
+        self, order: Iterable[Item], name: str, since: list[int], found: set[int]
+    ) -> list[int]:
+        """Enter where cores must meet, after statements `since` they last have; those at the end.
 
         A loop comes after itself: it is gone through until no meeting is added.
         """
@@ -338,9 +377,14 @@ class Sharing:
                     for _ in range(2):
                         since = self._enter_barriers(item.body, name, since, found)
                 continue
-            accesses = self._view(item, self.chosen[item]).accesses.get(name, [])
-            if item in found or any(a.conflicts(b) for a in accesses for b in since):
+            if item in found or self._must_meet(name, item, since):
                 found.add(item)
-                since = []
-            since = [*since, *(each for each in accesses if each not in since)]
+                since = [item]
+            elif item not in since:
+                since = [*since, item]
         return since
+
+    def _must_meet(self, name: str, here: int, since: Iterable[int]) -> bool:
+        """Whether a statement touches what another core changes in some others, or changes it."""
+        choice = self.chosen[here]
+        return any(self._is_conflict(name, here, choice, n, self.chosen[n]) for n in since)

@@ -31,7 +31,8 @@ SWEEPS = 8  # of the local search, at most
 # Times a transfer's latency, that a barrier takes: a store, a load, and engines that run empty and
 # fill up again; BERT's layers of 128 rows pause for 5 to 6 us at each on Trn2
 MEETING = 5
-MOST_TOGETHER = 24  # nests whose choices change at one time
+NO_CHANGES: Mapping[int, str] = {}
+MOST_TOGETHER = 48  # nests whose choices change at one time
 
 
 @dataclass(frozen=True)
@@ -204,7 +205,7 @@ class Sharing:
         while waiting and len(found) < MOST_TOGETHER:
             here = waiting.pop(0)
             for name in self._view(here, found[here]).accesses:
-                if name not in self.writers or self._is_made_by_each(name):
+                if name not in self.writers or self._is_made_by_each(name, found):
                     continue
                 for other in self.users[name]:
                     if other in found:
@@ -216,9 +217,9 @@ class Sharing:
                         waiting.append(other)
         return found
 
-    def _is_made_by_each(self, name: str) -> bool:
-        """Whether each core computes a buffer for itself."""
-        return any(self.chosen[writer] == BOTH for writer in self.writers[name])
+    def _is_made_by_each(self, name: str, changes: Mapping[int, str] = NO_CHANGES) -> bool:
+        """Whether each core computes a buffer for itself, if some choices are others."""
+        return any(changes.get(n, self.chosen[n]) == BOTH for n in self.writers[name])
 
     def _fits(self, name: str, here: int, mine: str, other: int, choice: str) -> bool:
         """Whether a nest under a choice need not meet another one under its own at a buffer."""

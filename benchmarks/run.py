@@ -27,7 +27,7 @@ OPTLEVELS = ("1", "2", "3")
 CASTS = ("none", "bf16")
 TABLES = (
     "kernel_table", "nki_speed", "machine_timing", "machine", "scratchpad", "imports",
-    "model_types", "parallel_jobs",
+    "model_types", "parallel_jobs", "many_cores",
 )  # fmt: skip
 EXECUTED = ("trn2", "2")  # what is run as well as timed
 LONGEST_SECONDS = 900

@@ -157,6 +157,32 @@ def test_layers_in_a_loop_are_shared_in_any_way(seed: int, monkeypatch: pytest.M
             np.testing.assert_allclose(made, expected, rtol=1e-4, atol=1e-5)
 
 
+def shifting(x: Any, weights: Any) -> Any:
+    """A loop whose products of one row read weights transposed, where its counter says."""
+
+    def step(x: Any, w: Any) -> tuple[Any, Any]:
+        up, down = w
+        return jnp.concatenate([x[1:], jnp.tanh(x[:1] @ up) @ down], 0), x[0]
+
+    return lax.scan(step, x, weights)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_offsets_of_transposing_transfers_are_of_the_engine_that_issues_them(seed: int) -> None:
+    rng, target = np.random.default_rng(seed), TARGETS[seed % 2]
+    x = rng.standard_normal((6, 24), np.float32)
+    weights = [rng.standard_normal(s, np.float32) / 4 for s in ((5, 24, 8), (5, 8, 24))]
+    graph = read_module(jax.jit(shifting).lower(x, weights))
+    whole = run_pipeline(graph, options(target), stop_after=BEFORE_CORES)
+    found = Sharing(whole, get_target(target).arch)
+    found.chosen = [str(rng.choice(choices)) for choices in found.choices]
+    programs = compiled(divided(found), target)
+    for device in ("reference", "host"):
+        wanted = jax.tree.leaves(shifting(x, weights))
+        for made, expected in zip(model(programs, device)(x, *weights), wanted, strict=True):
+            np.testing.assert_allclose(made, expected, rtol=1e-4, atol=1e-5)
+
+
 def gradients_of_rows(x: Any, w: Any) -> Any:
     """What a first row is added to and taken from: half of the rows have no share in it."""
 

@@ -30,6 +30,7 @@ class BlockBuilder:
         self.open_loops: dict[str, int] = {}  # variable -> trips, outermost first
         self.loc: Loc = UNKNOWN
         self.queues: Mapping[str, str] = {}  # those that are used for others
+        self._register_engines: dict[str, str] = {}  # by register: the engine that has it
         self._blocks: list[list[Statement]] = [[]]
         self._names: dict[str, int] = {}
         self._count: Counter[str] = Counter()
@@ -55,6 +56,8 @@ class BlockBuilder:
         """Append one instruction."""
         self.block.append(instruction)
         self._count[instruction.mnemonic()] += 1
+        if (register := instruction.sets_register) is not None:
+            self._register_engines[register] = instruction.runs_on
 
     @contextmanager
     def counted(self) -> Iterator[Counter[str]]:
@@ -121,7 +124,7 @@ class BlockBuilder:
         """Copy between patterns of equal shape, in as few descriptors as four free dims allow."""
         dst, src = fold_dims((dst, src))
         if len(dst.dims) <= MOST_DIMS:
-            used, issuer = self._queue(queue)
+            used, issuer = self._queue(queue, dst, src)
             self.emit(DmaCopy(dst=dst, src=src, queue=used, on=issuer, loc=self.loc))
             return
         with self.loop(dst.dims[1][1]) as index:
@@ -129,12 +132,20 @@ class BlockBuilder:
 
     def dma_transposed(self, dst: Pattern, src: Pattern, queue: str) -> None:
         """Copy between patterns of reversed shapes."""
-        used, issuer = self._queue(queue)
+        used, issuer = self._queue(queue, dst, src)
         self.emit(DmaTranspose(dst=dst, src=src, queue=used, on=issuer, loc=self.loc))
 
-    def _queue(self, queue: str) -> tuple[str, str]:
-        """The queue that is used for another one, and the engine that issues it."""
+    def _queue(self, queue: str, *moved: Pattern) -> tuple[str, str]:
+        """The queue that is used for another one, and the engine that issues it.
+
+        An engine reads its own registers: where one says where a pattern begins, a queue of the
+        engine that has it is used.
+        """
         used = self.queues.get(queue, queue)
+        engines = self._register_engines
+        needed = {engines[v] for each in moved for v in each.variables if v in engines}
+        if needed and QUEUE_OWNERS[used] not in needed:
+            used = next(name for name, owner in QUEUE_OWNERS.items() if owner in needed)
         return used, QUEUE_OWNERS[used]
 
 

@@ -6,6 +6,7 @@ that no other order could give another result.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -83,6 +84,27 @@ def test_two_cores_give_what_jax_gives(number: int, monkeypatch: pytest.MonkeyPa
         assert_close(sample, list(model(programs, device)(*arrays)))
 
 
+def shared_at_random(
+    function: Any, arguments: Any, target: str, rng: np.random.Generator
+) -> tuple[MachineProgram, ...]:
+    """The programs of two cores of a function, with a choice for each nest drawn at random."""
+    graph = read_module(jax.jit(function).lower(*arguments))
+    whole = run_pipeline(graph, options(target), stop_after=BEFORE_CORES)
+    found = Sharing(whole, get_target(target).arch)
+    found.chosen = [str(rng.choice(choices)) for choices in found.choices]
+    return compiled(divided(found), target)
+
+
+def require_expected(
+    programs: tuple[MachineProgram, ...], arrays: Sequence[Any], expected: Any
+) -> None:
+    """Both devices give what is expected."""
+    wanted = jax.tree.leaves(expected)
+    for device in ("reference", "host"):
+        for made, each in zip(model(programs, device)(*arrays), wanted, strict=True):
+            np.testing.assert_allclose(made, each, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("number", range(8))
 def test_images_that_both_cores_write_are_copied_in_their_parts(
     number: int, monkeypatch: pytest.MonkeyPatch
@@ -98,14 +120,7 @@ def test_images_that_both_cores_write_are_copied_in_their_parts(
         )
         return jnp.concatenate([found, jnp.tanh(x[:, :, 1:4])], 2)
 
-    graph = read_module(jax.jit(images).lower(x, w))
-    whole = run_pipeline(graph, options(target), stop_after=BEFORE_CORES)
-    found = Sharing(whole, get_target(target).arch)
-    found.chosen = [str(rng.choice(choices)) for choices in found.choices]
-    programs = compiled(divided(found), target)
-    for device in ("reference", "host"):
-        (made,) = model(programs, device)(x, w)
-        np.testing.assert_allclose(made, images(x, w), rtol=1e-4, atol=1e-5)
+    require_expected(shared_at_random(images, (x, w), target, rng), (x, w), images(x, w))
 
 
 @pytest.mark.parametrize("name", UNDIVIDED)
@@ -144,17 +159,10 @@ def test_layers_in_a_loop_are_shared_in_any_way(seed: int, monkeypatch: pytest.M
     rng, target = np.random.default_rng(seed), TARGETS[seed % 2]
     x = rng.standard_normal((6, 16), np.float32)
     weights = [rng.standard_normal(s, np.float32) / 4 for s in ((5, 16, 24), (5, 24, 16))]
-    graph = read_module(jax.jit(decoder).lower(x, weights))
-    whole = run_pipeline(graph, options(target), stop_after=BEFORE_CORES)
-    found = Sharing(whole, get_target(target).arch)
-    found.chosen = [str(rng.choice(choices)) for choices in found.choices]
-    programs = compiled(divided(found), target)
+    programs = shared_at_random(decoder, (x, weights), target, rng)
     assert joined_program(programs) is not None
     monkeypatch.setenv("NEURON_SIM_SEED", str(seed))
-    wanted = jax.tree.leaves(decoder(x, weights))
-    for device in ("reference", "host"):
-        for made, expected in zip(model(programs, device)(x, *weights), wanted, strict=True):
-            np.testing.assert_allclose(made, expected, rtol=1e-4, atol=1e-5)
+    require_expected(programs, (x, *weights), decoder(x, weights))
 
 
 def shifting(x: Any, weights: Any) -> Any:
@@ -172,15 +180,8 @@ def test_offsets_of_transposing_transfers_are_of_the_engine_that_issues_them(see
     rng, target = np.random.default_rng(seed), TARGETS[seed % 2]
     x = rng.standard_normal((6, 24), np.float32)
     weights = [rng.standard_normal(s, np.float32) / 4 for s in ((5, 24, 8), (5, 8, 24))]
-    graph = read_module(jax.jit(shifting).lower(x, weights))
-    whole = run_pipeline(graph, options(target), stop_after=BEFORE_CORES)
-    found = Sharing(whole, get_target(target).arch)
-    found.chosen = [str(rng.choice(choices)) for choices in found.choices]
-    programs = compiled(divided(found), target)
-    for device in ("reference", "host"):
-        wanted = jax.tree.leaves(shifting(x, weights))
-        for made, expected in zip(model(programs, device)(x, *weights), wanted, strict=True):
-            np.testing.assert_allclose(made, expected, rtol=1e-4, atol=1e-5)
+    programs = shared_at_random(shifting, (x, weights), target, rng)
+    require_expected(programs, (x, *weights), shifting(x, weights))
 
 
 def gradients_of_rows(x: Any, w: Any) -> Any:

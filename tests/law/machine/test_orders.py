@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 import pytest
 from hypothesis import given
@@ -16,12 +17,14 @@ from glia.isa.instructions.scalar import Activation
 from glia.isa.instructions.vector import TensorCopy, TensorScalar
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Pattern, Tile, whole_tile
+from glia.machine.footprint import Footprint
 from glia.machine.instruction_rewriting import replace_tiles, substitute_instruction
-from glia.machine.ordering.list_order import Issue, StartState, list_order
-from glia.machine.ordering.memory_pressure import MemoryPressure
-from glia.machine.ordering.repeated_order import _Repetition, repeated_order
+from glia.machine.ordering.order_rules import REPETITIONS
+from glia.machine.ordering.repeated_order import repeated_order
 from glia.machine.ordering.structure import Structures
-from glia.machine.ordering.tasks import AS_ACTIVATION, Task
+from glia.machine.ordering.task_graph import Orders
+from glia.machine.ordering.ways import AS_ACTIVATION, in_way, resource_of
+from glia.machine.passes.on_chip_space import occupied_bytes
 from glia.machine.passes.schedule import Scheduler
 from support.examples import with_examples
 
@@ -61,54 +64,117 @@ _bodies = st.lists(
 )
 
 
+def _dependences(body: Sequence[Instr]) -> tuple[list[set[int]], set[tuple[int, int]]]:
+    """By instruction those it depends on, and the pairs of which the second reads a result."""
+    before: list[set[int]] = []
+    reads: set[tuple[int, int]] = set()
+    for position, instruction in enumerate(body):
+        before.append(set())
+        for source, other in enumerate(body[:position]):
+            written, its = _footprints(other, is_write=True), _footprints(other, is_write=False)
+            mine, read = (_footprints(instruction, is_write=w) for w in (True, False))
+            is_read = _meet(read, written)
+            if is_read or _meet(mine, written) or _meet(mine, its):
+                before[-1].add(source)
+            if is_read:
+                reads.add((source, position))
+    return before, reads
+
+
+def _footprints(instruction: Instr, *, is_write: bool) -> list[tuple[str, Footprint]]:
+    kind = instruction.written_patterns if is_write else instruction.read_patterns
+    return [(pattern.tile.name, Footprint.of(pattern)) for pattern in kind()]
+
+
+def _meet(some: list[tuple[str, Footprint]], others: list[tuple[str, Footprint]]) -> bool:
+    return any(n == other and f.may_overlap(its) for n, f in some for other, its in others)
+
+
+class _Memories:
+    """What is live of SBUF and PSUM as a run is ordered, by its definition."""
+
+    def __init__(self, body: Sequence[Instr], capacity: int) -> None:
+        self.capacity = capacity
+        self.uses = [
+            {p.tile.name: p.tile for p in each.patterns() if p.tile.memory is not Memory.HBM}
+            for each in body
+        ]
+        self.left = Counter(name for tiles in self.uses for name in tiles)
+        self.live: dict[str, Tile] = {}
+
+    def fits(self, position: int) -> bool:
+        new = {n: tile for n, tile in self.uses[position].items() if n not in self.live}
+        return all(
+            self._bytes(new, memory) == 0
+            or self._bytes(new, memory) + self._bytes(self.live, memory) <= self.capacity
+            for memory in (Memory.SBUF, Memory.PSUM)
+        )
+
+    def issue(self, position: int) -> None:
+        self.live |= self.uses[position]
+        self.left.subtract(self.uses[position].keys())
+        self.live = {name: tile for name, tile in self.live.items() if self.left[name]}
+
+    @staticmethod
+    def _bytes(tiles: Mapping[str, Tile], memory: Memory) -> int:
+        return sum(occupied_bytes(t, ARCH) for t in tiles.values() if t.memory is memory)
+
+
 def _by_definition(
-    tasks: Sequence[Task],
-    window: int,
-    pressures: Sequence[MemoryPressure],
+    body: Sequence[Instr],
     scheduler: Scheduler,
-    start_state: StartState,
-) -> list[Issue]:
-    """What `list_order` gives, with a look at every task in every turn."""
-    left = [task.position for task in tasks]
-    waiting = [task.waiting_for for task in tasks]
-    heights, ready, free = [0.0] * len(tasks), [*start_state.ready_ns], dict(start_state.free_ns)
-    for task in reversed(tasks):
-        above = max((heights[each] for each in task.successors), default=0.0)
-        heights[task.position] = min(task.durations) + task.latency + above
-    table = next((task.table for task in tasks if task.table), "")
+    window: int,
+    memories: _Memories,
+    start: tuple[Mapping[str, int], Sequence[int]],
+) -> list[tuple[int, str]]:
+    """The list order, with a look at every instruction in every turn."""
+    ways = [scheduler.ways(each) for each in body]
+    before, reads = _dependences(body)
+    left, waiting = [*range(len(body))], [set(each) for each in before]
+    free, ready = dict(start[0]), [*start[1]]
+    heights = [0] * len(body)
+    for position in reversed(left):
+        above = max((heights[n] for n, its in enumerate(before) if position in its), default=0)
+        own = min(each.duration_ps for each in ways[position].variants)
+        heights[position] = own + ways[position].variants[0].latency_ps + above
+    needed = [each.variants[0].table for each in ways]
+    table = next(filter(None, needed), "")
     result = []
 
-    def rank(position: int) -> tuple[float, float, int]:
-        task = tasks[position]
-        start = max(min(free.get(each, 0.0) for each in task.gates), ready[position])
-        load = scheduler.table_load_ns(task.table, table)
-        return start + load, -heights[position], position
+    def load(position: int) -> int:
+        is_there = needed[position] in ("", table)
+        return 0 if is_there else round(1000 * ARCH.activation_table_load_ns)
+
+    def rank(position: int) -> tuple[int, int, int]:
+        its = ways[position]
+        gates = [its.issuer] if its.issuer else [each.stream for each in its.variants]
+        begin = max(min(free.get(each, 0) for each in gates), ready[position])
+        return begin + load(position), -heights[position], position
 
     while left:
         near = [each for each in left if each < left[0] + window and not waiting[each]]
-        tight = [each for each in pressures if each.may_overflow()]
-        fitting = [n for n in near if all(each.has_capacity(n) for each in tight)]
-        task = tasks[min(fitting, key=rank) if fitting else left[0]]
-        issued = ready[task.position]
-        if task.issuer:
-            issued = max(issued, free.get(task.issuer, 0.0))
-            free[task.issuer] = issued + task.issue_ns
-        ends = [
-            max(free.get(stream, 0.0), issued) + duration
-            for stream, duration in zip(task.streams, task.durations, strict=True)
-        ]
-        number = ends.index(min(ends))
-        end = ends[number] + scheduler.table_load_ns(task.table, table)
-        table = task.table or table
-        free[task.streams[number]] = end
-        left.remove(task.position)
-        for pressure in pressures:
-            pressure.issue(task.position)
-        result.append(Issue(task, number))
-        for each in task.successors:
-            waiting[each] -= 1
-            seen = task.seen_ns(tasks[each], task.streams[number], end)
-            ready[each] = max(ready[each], seen)
+        fitting = [each for each in near if memories.fits(each)]
+        position = min(fitting, key=rank) if fitting else left[0]
+        its, issued = ways[position], ready[position]
+        if its.issuer:
+            issued = max(issued, free.get(its.issuer, 0))
+            free[its.issuer] = issued + its.issue_ps
+        ends = [max(free.get(v.stream, 0), issued) + v.duration_ps for v in its.variants]
+        chosen = its.variants[ends.index(min(ends))]
+        end = min(ends) + load(position)
+        table = needed[position] or table
+        free[chosen.stream] = end
+        left.remove(position)
+        memories.issue(position)
+        result.append((position, chosen.way))
+        for other in left:
+            if position not in waiting[other]:
+                continue
+            waiting[other].remove(position)
+            in_order = [v.stream for v in ways[other].variants] == [chosen.stream]
+            is_seen_at_end = in_order and (position, other) not in reads
+            seen = end if is_seen_at_end else end + its.variants[0].latency_ps
+            ready[other] = max(ready[other], seen)
     return result
 
 
@@ -118,21 +184,91 @@ def test_the_list_order_is_that_of_a_look_at_every_task(
     body: list[Instr], window: int, tiles: int, data: st.DataObject
 ) -> None:
     scheduler = Scheduler(ARCH, window)
-    tasks = scheduler.tasks(body)
-    times = st.sampled_from([0.0, 100.0, 2500.0])
-    ready_ns = data.draw(st.lists(times, min_size=len(body), max_size=len(body)))
-    start = StartState({"vector": data.draw(times), "scalar": data.draw(times)}, ready_ns)
+    times = st.sampled_from([0, 100_000, 2_500_000])
+    ready = data.draw(st.lists(times, min_size=len(body), max_size=len(body)))
+    start = {"vector": data.draw(times), "scalar": data.draw(times)}, ready
+    capacity = tiles * ELEMENTS * F32.bytes
+    orders = Orders(scheduler.graph(body), {Memory.SBUF: capacity, Memory.PSUM: capacity})
+    orders.start_at(*start)
+    found = orders.listed(window)
+    variants = [scheduler.way_table.variants[number].way for number in found.variants.tolist()]
+    expected = _by_definition(body, scheduler, window, _Memories(body, capacity), start)
+    assert [*zip(found.nodes.tolist(), variants, strict=True)] == expected
 
-    def pressures() -> list[MemoryPressure]:
-        capacity = tiles * ELEMENTS * F32.bytes
-        return [
-            MemoryPressure(body, memory, capacity, ARCH, ())
-            for memory in (Memory.SBUF, Memory.PSUM)
-        ]
 
-    found = list_order(tasks, window, pressures(), scheduler.table_load_ns, start)
-    expected = _by_definition(tasks, window, pressures(), scheduler, start)
-    assert [(n.task.position, n.way) for n in found] == [(n.task.position, n.way) for n in expected]
+@with_examples(60)
+@given(_bodies, st.booleans())
+def test_dependences_are_those_of_footprints(body: list[Instr], is_loop: bool) -> None:
+    """Of one run whatever the loop's variable is, and of two that follow each other."""
+    graph = Scheduler(ARCH, 8).graph(body)
+    if is_loop:
+        scheduler = Scheduler(ARCH, 8)
+        graph = scheduler.graph(body, scheduler.structures.of(body, "i"))
+        body = [
+            substitute_instruction(each, {}, {"i": Affine((), run)})
+            for run in range(2) for each in body
+        ]  # fmt: skip
+    before, reads = _dependences(body)
+    found = graph.next_succ if is_loop else graph.succ
+    ends, others, is_read = (column.tolist() for column in found.values())
+    edges = {
+        (node, others[edge], bool(is_read[edge]))
+        for node in range(graph.count) for edge in range(ends[node], ends[node + 1])
+    }  # fmt: skip
+    assert edges == {
+        (source, node, (source, node) in reads)
+        for node, sources in enumerate(before) for source in sources if source < graph.count
+    }  # fmt: skip
+
+
+def _repeated_by_definition(
+    body: Sequence[Instr], scheduler: Scheduler, issues: Sequence[tuple[int, str]]
+) -> int:
+    """Picoseconds from one run of an order to the next, each engine and all of DMA in turn."""
+    chosen = {n: in_way(body[n], way) for n, way in issues}
+    first = {n: scheduler.ways(each) for n, each in chosen.items()}
+    runs = [
+        substitute_instruction(each, {}, {"i": Affine((), run)})
+        for run in range(2)
+        for each in body
+    ]
+    before, reads = _dependences(runs)
+    ready, free, table = dict[int, int](), dict[str, int](), ""
+    ends = [0]
+    for run in range(REPETITIONS):
+        for position, _ in issues:
+            its = first[position].variants[0]
+            begin = ready.get(run * len(body) + position, 0)
+            if issuer := first[position].issuer:
+                begin = max(begin, free.get(issuer, 0))
+                free[issuer] = begin + first[position].issue_ps
+            place = resource_of(its.stream, ARCH)
+            end = max(free.get(place, 0), begin) + its.duration_ps
+            if its.table not in ("", table):
+                end, table = end + round(1000 * ARCH.activation_table_load_ns), its.table
+            free[place] = end
+            for other, sources in enumerate(before):
+                if position not in sources:
+                    continue
+                stream = first[other % len(body)].variants[0].stream
+                is_ordered = stream == its.stream and (position, other) not in reads
+                seen = end if is_ordered else end + its.latency_ps
+                at = run * len(body) + other
+                ready[at] = max(ready.get(at, 0), seen)
+        ends.append(max(free.values()))
+    return ends[-1] - ends[-2]
+
+
+@with_examples(40)
+@given(_bodies, st.sampled_from([3, 64]))
+def test_the_time_of_a_repeated_order_is_that_of_its_definition(
+    body: list[Instr], window: int
+) -> None:
+    scheduler = Scheduler(ARCH, window)
+    found = repeated_order(body, "i", scheduler, [window])
+    assert sorted(position for position, _ in found.issues) == [*range(len(body))]
+    expected = _repeated_by_definition(body, scheduler, found.issues)
+    assert found.interval_ns == pytest.approx(expected / 1000)
 
 
 def _store(of: int, engine: str) -> DmaCopy:
@@ -146,13 +282,14 @@ def _store(of: int, engine: str) -> DmaCopy:
 def test_an_engine_waits_for_what_it_stores() -> None:
     """A store right behind what it stores keeps its issuer from the activation after it."""
     scheduler = Scheduler(ARCH, 64)
-    free_ns = []
+    free_ps = []
     for issuer in ("sync", "scalar"):
         body = [_instruction("load", 1, 2, 0), _store(1, issuer), _instruction("exp", 4, 5, 0)]
-        repetition = _Repetition(body, "i", scheduler, moves_sums=False)
-        steady = repetition.run(scheduler.tasks(body))
-        free_ns.append(steady.free_ns["scalar"])
-    assert free_ns[1] > free_ns[0] + ARCH.dma_start_ns
+        graph = scheduler.graph(body, scheduler.structures.of(body, "i"))
+        orders = scheduler.orders_of(graph, repeats=True)
+        orders.repeat(orders.listed(1))
+        free_ps.append(orders.record["steady_free"][scheduler.way_table.stream("scalar")])
+    assert free_ps[1] > free_ps[0] + 1000 * ARCH.dma_start_ns
 
 
 def _renamed(body: Sequence[Instr]) -> list[Instr]:
@@ -227,9 +364,9 @@ def test_what_an_instruction_may_become_depends_on_its_numbers() -> None:
     zero, half = (
         TensorScalar(dst=dst, data=data, operand0=number, op0="add") for number in (0.0, 0.5)
     )
-    assert AS_ACTIVATION in scheduler.task(0, zero).ways
-    assert AS_ACTIVATION not in scheduler.task(1, half).ways
-    keys = {Structures().of([each], "i").key for each in (zero, zero)}
+    found = [{each.way for each in scheduler.ways(add).variants} for add in (zero, half)]
+    assert AS_ACTIVATION in found[0]
+    assert AS_ACTIVATION not in found[1]
+    assert len({Structures().of([each], "i") for each in (zero, zero)}) == 1
     structures = Structures()
-    assert len(keys) == 1
-    assert structures.of([zero], "i").key != structures.of([half], "i").key
+    assert structures.of([zero], "i") != structures.of([half], "i")

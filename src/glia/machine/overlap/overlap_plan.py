@@ -75,8 +75,8 @@ class OverlapPlanner:
         """
         bodies = [*_bodies(copier)]
         structure = self.scheduler.structures.of(_instructions(bodies[0]), loop.variable)
-        private = tuple(name in copier.private for name in structure.tiles)
-        key = structure.key, private, loop.trips, loop.room, most, instructions, may_be_whole
+        private = tuple(tile.name in copier.private for tile in structure.tiles)
+        key = structure, private, loop.trips, loop.room, most, instructions, may_be_whole
         if key not in self._known:
             search = _Search(loop, self.scheduler, instructions, may_be_whole=may_be_whole)
             room = copier.room_with_outside(loop.room, self.scheduler.arch)
@@ -86,7 +86,10 @@ class OverlapPlanner:
         found, its_structure = self._known[key]
         if found is None:
             return None
-        names = dict(zip(its_structure.tiles, structure.tiles, strict=True))
+        names = {
+            its.name: tile.name
+            for its, tile in zip(its_structure.tiles, structure.tiles, strict=True)
+        }
         body = bodies[found.body]
         return found.renamed(names, copier if body == copier.body else copier.with_body(body))
 

@@ -15,7 +15,6 @@ from itertools import accumulate
 
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Tile
-from glia.machine.ordering.tasks import Task
 from glia.machine.passes.on_chip_space import ON_CHIP_ALIGNMENT, round_up
 from glia.machine.passes.schedule import Scheduler
 
@@ -52,15 +51,15 @@ def find_stages(
     accessed in one stage, and so is a tile of PSUM, which has no room for those of several
     iterations.
     """
-    tasks = scheduler.tasks(body)
-    starts = _earliest_starts(tasks)
+    graph = scheduler.graph(body)
+    starts, successors = graph.earliest_starts(), graph.successors()
     end = max(starts) + 1
     on_chip = {name for name in private if tiles[name].memory is not Memory.PSUM}
     shared = _shared_accesses(body, on_chip)
     found = []
     for count in range(1, 1 + (MOST_STAGES if _may_interleave(body) else 1)):
         stages = [min(count - 1, int(start * count / end)) for start in starts]
-        _unify(stages, shared, tasks)
+        _unify(stages, shared, successors)
         if max(stages) == count - 1:
             found.append(_stages(stages, _uses(body, private), tiles))
     return found
@@ -75,16 +74,6 @@ def _may_interleave(body: Sequence[Instr]) -> bool:
     )
 
 
-def _earliest_starts(tasks: Sequence[Task]) -> list[float]:
-    """When each task can start, with engines enough, in nanoseconds."""
-    starts = [0.0] * len(tasks)
-    for task in tasks:
-        end = starts[task.position] + min(task.durations) + task.latency
-        for successor in task.successors:
-            starts[successor] = max(starts[successor], end)
-    return starts
-
-
 def _shared_accesses(body: Sequence[Instr], private: Set[str]) -> list[list[int]]:
     """By tile that iterations share and write: the instructions that access it."""
     accesses: dict[str, list[int]] = {}
@@ -97,7 +86,9 @@ def _shared_accesses(body: Sequence[Instr], private: Set[str]) -> list[list[int]
     return [positions for name, positions in accesses.items() if name in written]
 
 
-def _unify(stages: list[int], shared: Sequence[Sequence[int]], tasks: Sequence[Task]) -> None:
+def _unify(
+    stages: list[int], shared: Sequence[Sequence[int]], successors: Sequence[Sequence[int]]
+) -> None:
     """Move instructions to later stages until shared accesses and dependences allow the cut."""
     is_stable = False
     while not is_stable:
@@ -106,9 +97,9 @@ def _unify(stages: list[int], shared: Sequence[Sequence[int]], tasks: Sequence[T
             latest = max(stages[position] for position in positions)
             for position in positions:
                 stages[position] = latest
-        for task in tasks:
-            for successor in task.successors:
-                stages[successor] = max(stages[successor], stages[task.position])
+        for node, after in enumerate(successors):
+            for other in after:
+                stages[other] = max(stages[other], stages[node])
         is_stable = before == stages
 
 

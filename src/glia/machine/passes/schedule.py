@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+import numpy as np
 
 from glia.arch import Arch
 from glia.arch.instances import get_target
@@ -30,21 +32,20 @@ from glia.isa.operand import Memory, usable_bytes_per_partition
 from glia.machine.instruction_rewriting import substitute
 from glia.machine.ir import Loop, Program, Statement, with_blocks
 from glia.machine.legal_instruction import violations
-from glia.machine.ordering.list_order import Issue, list_order
-from glia.machine.ordering.memory_pressure import MemoryPressure
 from glia.machine.ordering.moved_bits import MovedBits
 from glia.machine.ordering.repeated_order import RepeatedOrder, repeated_order
 from glia.machine.ordering.structure import Structure, Structures
-from glia.machine.ordering.tasks import (
+from glia.machine.ordering.task_graph import InstructionRun, Orders, TaskGraph
+from glia.machine.ordering.unread_copies import UnreadCopies, sums
+from glia.machine.ordering.ways import (
     AS_ACTIVATION,
     AS_SUM,
-    Task,
+    IssueWays,
+    Variant,
+    WayTable,
     activations,
-    add_dependencies,
     in_way,
-    without_sums,
 )
-from glia.machine.ordering.unread_copies import UnreadCopies, sums
 from glia.machine.queues import stream_of
 from glia.options import CompileOptions
 
@@ -60,17 +61,6 @@ LONGEST_RUN = 1500  # instructions ordered together
 WINDOWS = {2: 64, 3: 192}
 WIDER_WINDOW = 3  # times as far, where a loop's room bounds what is live together
 WIDEST_WINDOW = 6  # the same, for the order of a body whose overlap is decided
-
-
-@dataclass(frozen=True)
-class _Facts:
-    """What instructions that are alike have in common; `streams` are those of other variants."""
-
-    ways: tuple[str, ...]
-    streams: tuple[str, ...]
-    durations: tuple[float, ...]
-    latency: float
-    table: str
 
 
 def schedule(program: Program, options: CompileOptions) -> Program:
@@ -174,7 +164,9 @@ class Scheduler:
         self.unread_copies: UnreadCopies | None = None  # of the program that is scheduled
         self.structures = Structures()
         self.orders: dict[Hashable, RepeatedOrder] = {}  # of bodies, by what they have in common
-        self._facts: dict[object, _Facts] = {}  # by what instructions have in common
+        self.way_table = WayTable(arch)
+        self._ways: dict[Hashable, int] = {}  # by what instructions have in common
+        self._ways_of_forms: dict[tuple[int, bool, bool, bool, bool], int] = {}
 
     def body(self, program: Program) -> tuple[Statement, ...]:
         """The body of a program with every straight-line run scheduled."""
@@ -258,69 +250,95 @@ class Scheduler:
     def key_of(self, structure: Structure, body: Sequence[Instr]) -> Hashable:
         """What the order of a body depends on."""
         by_name = self.aliases or self.placed
-        names = (structure.tiles, *map(self.may_move, body)) if by_name else ()
+        tiles = tuple(tile.name for tile in structure.tiles) if by_name else ()
+        names = (tiles, *map(self.may_move, body)) if by_name else ()
         kept = tuple(n for n, each in enumerate(body) if each in self.moved_bits)
         sums = tuple(n for n, each in enumerate(body) if self._is_only_summed(each))
-        return structure.key, names, kept, sums, self.room
+        return structure, names, kept, sums, self.room
 
     def run(self, instructions: Sequence[Instr]) -> list[Instr]:
         """The instructions in scheduled order."""
         ordered: list[Instr] = []
         for start in range(0, len(instructions), LONGEST_RUN):
-            tasks = self.tasks(instructions[start : start + LONGEST_RUN])
-            for issue in self.order(tasks, self.windows[-1]):
-                ordered.append(in_way(issue.task.instruction, issue.way))
+            part = instructions[start : start + LONGEST_RUN]
+            order = self.orders_of(self.graph(part)).listed(self.windows[-1])
+            for node, variant in zip(order.nodes.tolist(), order.variants.tolist(), strict=True):
+                ordered.append(in_way(part[node], self.way_table.variants[variant].way))
         return ordered
 
-    def tasks(self, instructions: Sequence[Instr], *, moves_sums: bool = False) -> list[Task]:
-        """The dependence graph of instructions; whether sums may change their engine."""
-        tasks = [self.task(position, each) for position, each in enumerate(instructions)]
-        add_dependencies(tasks, self.aliases, self.unread_copies if moves_sums else None)
-        return tasks if moves_sums else without_sums(tasks)
+    def graph(
+        self,
+        instructions: Sequence[Instr],
+        structure: Structure | None = None,
+        *,
+        moves_sums: bool = False,
+    ) -> TaskGraph:
+        """The dependence graph of instructions; whether sums may change their engine.
 
-    def _pressure(self, tasks: Sequence[Task], memory: Memory) -> MemoryPressure:
-        """The memory's state before a run: within a loop's room, or a share of the memory.
+        `structure` is that of a loop's body.
+        """
+        structures = self.structures if structure else Structures()
+        known = self._ways_of_forms if structure else {}
+        structure = structure or structures.of(instructions, "")
+        ways, is_stateless = [], []
+        for form, each in zip(structure.forms, instructions, strict=True):
+            is_summed = self._is_only_summed(each)
+            key = form, self.may_move(each), each in self.moved_bits, is_summed, moves_sums
+            found = known.get(key)
+            if found is None:
+                found = known[key] = self._ways_of(each, key[1:])
+            ways.append(found)
+            is_stateless.append(moves_sums and is_summed)
+        unread = self.unread_copies.tiles if moves_sums and self.unread_copies else ()
+        run = InstructionRun(
+            structures, structure, np.array(ways, np.int64), np.array(is_stateless, bool), unread,
+            self.aliases, self.placed,
+        )  # fmt: skip
+        return TaskGraph(run, self.way_table)
+
+    def orders_of(self, graph: TaskGraph, *, repeats: bool = False) -> Orders:
+        """The orders of a graph whose tiles fit in the memories' shares, or in a loop's room.
 
         Of a scheduler that is generous a run that takes more than the share in the order given may
         take as much in any, and the share of what is left then.
         """
-        run = [task.instruction for task in tasks]
-        if memory is Memory.SBUF and self.room:
-            held = _live_across_iterations(tasks)
-            return MemoryPressure(run, memory, self.room, self.arch, self.placed, held)
-        usable, share = usable_bytes_per_partition(memory, self.arch), RUN_SHARES[memory]
-        pressure = MemoryPressure(run, memory, usable * share, self.arch, self.placed)
-        most = pressure.most_live_in_order() if self.is_generous else 0
-        if pressure.capacity < most < usable:
-            pressure.capacity = most + (usable - most) * share
-        return pressure
+        capacity: dict[Memory, float] = {}
+        for memory, share in RUN_SHARES.items():
+            usable = usable_bytes_per_partition(memory, self.arch)
+            capacity[memory] = usable * share
+            most = graph.run.most_live_bytes(memory, self.arch) if self.is_generous else 0
+            if capacity[memory] < most < usable:
+                capacity[memory] = most + (usable - most) * share
+        kept = None
+        if self.room:
+            capacity[Memory.SBUF] = self.room
+            kept = graph.run.is_live_before & graph.run.is_in(Memory.SBUF)
+        return Orders(graph, capacity, kept, repeats=repeats)
 
-    def task(self, position: int, instruction: Instr) -> Task:
-        """The node of an instruction, without edges."""
-        moves_bits = instruction in self.moved_bits
-        is_only_summed = self._is_only_summed(instruction)
-        key = _signature(instruction), self.may_move(instruction), moves_bits, is_only_summed
-        known = self._facts.get(key)
+    def _ways_of(self, instruction: Instr, choice: tuple[bool, ...]) -> int:
+        """The number of the ways of an instruction; `choice` ends with whether sums may move."""
+        key = _signature(instruction), stream_of(instruction), *choice
+        known = self._ways.get(key)
         if known is None:
-            known = self._facts[key] = self._facts_of(instruction)
-        streams = stream_of(instruction), *known.streams
-        task = Task(
-            position, instruction, known.ways, streams, known.durations, known.latency, known.table
-        )
-        if isinstance(instruction, Transfer):
-            task.issuer, task.issue_ns = instruction.runs_on, self.arch.dma_issue_ns
-        return task
+            ways = self.ways(instruction)
+            known = self.way_table.number(ways if choice[-1] else ways.without_sums())
+            self._ways[key] = known
+        return known
 
-    def _facts_of(self, instruction: Instr) -> _Facts:
-        variants = tuple(self.variants(instruction))
+    def ways(self, instruction: Instr) -> IssueWays:
+        """The ways in which an instruction may be issued."""
         kind = type(instruction)
-        return _Facts(
-            ("", *(v.runs_on if isinstance(v, kind) else AS[type(v)] for v in variants[1:])),
-            tuple(map(stream_of, variants[1:])),
-            tuple(map(self.duration, variants)),
-            self.latency(instruction),
-            activation_table(instruction),
-        )
+        variants = tuple(
+            Variant(
+                AS.get(type(each), "") if type(each) is not kind else each.runs_on if place else "",
+                stream_of(each), round(1000 * self.duration(each)),
+                round(1000 * self.latency(each)), activation_table(each),
+            )
+            for place, each in enumerate(self.variants(instruction))
+        )  # fmt: skip
+        if isinstance(instruction, Transfer):
+            return IssueWays(variants, instruction.runs_on, round(1000 * self.arch.dma_issue_ns))
+        return IssueWays(variants)
 
     def duration(self, instruction: Instr) -> float:
         """Nanoseconds for which the instruction occupies its stream."""
@@ -337,10 +355,6 @@ class Scheduler:
         engine = instruction.runs_on
         cycles = arch.latency_cycles.get(engine, 0.0)
         return cycles / arch.clocks_ghz[engine] + arch.semaphore_wake_ns
-
-    def table_load_ns(self, table: str, loaded: str) -> float:
-        """Nanoseconds for which the Scalar Engine loads a table, if any, where one is loaded."""
-        return self.arch.activation_table_load_ns if table not in ("", loaded) else 0.0
 
     def variants(self, instruction: Instr) -> Iterator[Instr]:
         """The instruction, then its forms on the other engines that give the same result."""
@@ -369,27 +383,8 @@ class Scheduler:
         """Whether an instruction copies what nothing reads, for its sum."""
         return self.unread_copies is not None and instruction in self.unread_copies
 
-    def order(self, tasks: Sequence[Task], window: int) -> list[Issue]:
-        """List-schedule the tasks; prefers those whose new tiles fit in the memory's share."""
-        return list_order(tasks, window, self.pressures(tasks), self.table_load_ns)
 
-    def pressures(self, tasks: Sequence[Task]) -> list[MemoryPressure]:
-        """The state of the memories on chip before a run."""
-        return [self._pressure(tasks, memory) for memory in RUN_SHARES]
-
-
-def _live_across_iterations(tasks: Sequence[Task]) -> set[str]:
-    """The tiles that a loop's body accesses first by a read: the iteration before wrote them."""
-    is_read_first: dict[str, bool] = {}
-    for task in tasks:
-        for pattern in task.instruction.read_patterns():
-            is_read_first.setdefault(pattern.tile.name, True)
-        for pattern in task.instruction.written_patterns():
-            is_read_first.setdefault(pattern.tile.name, False)
-    return {name for name, is_first in is_read_first.items() if is_first}
-
-
-def _signature(instruction: Instr) -> object:
+def _signature(instruction: Instr) -> Hashable:
     """What the engines that an instruction may run on, and its times, depend on."""
     operands = (
         (name, p.memory, p.tile.dtype, p.tile.partitions, p.dtype, p.dims, p.partition)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
 from glia.base.affine import ZERO, Affine
-from glia.base.fast_objects import from_fields, set_field
+from glia.base.fast_objects import fields_of, from_fields, set_field
 from glia.isa.kit import is_register
 from glia.isa.operand import Dims, Memory, Pattern, Tile, reach
 
@@ -135,11 +135,12 @@ class Footprint:
     def substitute(self, variable: str, value: Affine) -> Footprint:
         """The footprint with a variable replaced."""
         values = {variable: value}
-        return replace(
-            self,
-            start=self.start.substitute(values),
-            first_row=self.first_row.substitute(values),
-        )
+        start, first_row = self.start.substitute(values), self.first_row.substitute(values)
+        if start is self.start and first_row is self.first_row:
+            return self
+        ends = {"first": start.constant + self.low, "last": start.constant + self.high}
+        moved = {"start": start, "first_row": first_row, **ends}
+        return from_fields(Footprint, {**fields_of(self), **moved})
 
 
 def _is_gapless(width: int, steps: tuple[tuple[int, int], ...]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -151,7 +152,6 @@ class _Iterations:
         self._spans = dict(zip(self._tiles.tolist(), spans, strict=True))
         self._irregular_patterns = self._are_irregular()
         self._irregular = self._tiles_with(self._irregular_patterns)
-        self._moving_apart: dict[str, set[int]] = {}  # tiles by variable
 
     def lifetime(self, tile: int, uses: list[_ScopedUse]) -> Lifetime:
         """The live interval of a tile with these uses."""
@@ -235,27 +235,35 @@ class _Iterations:
         Then each iteration does what the first did, elsewhere, and the first reads only what it
         has written.
         """
-        if not variable:
-            return True
-        apart = self._moving_apart.get(variable)
-        if apart is None:
-            apart = set()
-            for step in self._steps_of(variable):
-                step = step[self._rows]
-                least = np.minimum.reduceat(step, self._starts)
-                greatest = np.maximum.reduceat(step, self._starts)
-                apart.update(self._tiles[least != greatest].tolist())
-            self._moving_apart[variable] = apart
-        return tile not in apart
+        return variable not in self._diverging.get(tile, ())
 
-    def _steps_of(self, variable: str) -> tuple[Array, Array]:
-        """For every pattern the bytes and the partitions that it moves when a variable grows."""
-        patterns = self.columns.patterns
-        columns = (patterns.offset.terms, patterns.partition.terms)
-        offset, partition = (
-            column.map(lambda terms: dict(terms).get(variable, 0)) for column in columns
-        )
-        return offset * patterns.dtype.map(lambda dtype: dtype.bytes), partition
+    @cached_property
+    def _diverging(self) -> dict[int, set[str]]:
+        """By tile the variables with which some of its accesses move farther than others."""
+        patterns, rows = self.columns.patterns, self._rows
+        width = patterns.dtype.map(lambda dtype: dtype.bytes)[rows]
+        tile = np.repeat(self._tiles, np.diff(np.append(self._starts, rows.size)))
+        offset, partition = patterns.offset.terms, patterns.partition.terms
+        kinds = group_rows(tile, offset.number[rows], width, partition.number[rows]).first
+        moves: dict[int, list[dict[str, tuple[int, int]]]] = {}
+        for number, bytes_each, row in zip(
+            tile[kinds].tolist(), width[kinds].tolist(), rows[kinds].tolist(), strict=True
+        ):
+            steps = dict(offset.distinct[offset.number[row]])
+            rises = dict(partition.distinct[partition.number[row]])
+            moves.setdefault(number, []).append({
+                name: (steps.get(name, 0) * bytes_each, rises.get(name, 0))
+                for name in steps.keys() | rises.keys()
+            })  # fmt: skip
+        return {
+            number: {
+                name
+                for name in set().union(*its)
+                if len({each.get(name, (0, 0)) for each in its}) > 1
+            }
+            for number, its in moves.items()
+            if len(its) > 1
+        }
 
     def _starts_full(self, rows: Array, depth: int) -> bool:
         """Whether an iteration writes the whole tile, in a statement that does not read it."""

@@ -105,6 +105,7 @@ class _Finder:
         self.sbuf_bytes = arch.sbuf_usable_bytes_per_partition
         self.count = 0
         self.found: list[Group] = []
+        self.known_bytes: dict[tuple[str, str], int] = {}  # of the temporaries of nests
         self.users: dict[str, set[str]] = {name: {""} for name in control_buffers(program.body)}
         for nest in program.nests():
             for name in accessed_buffers(nest):
@@ -246,7 +247,9 @@ class _Finder:
         self, chain: Chain, rows: int, products: Mapping[str, Schedule]
     ) -> _SavingGroup | str:
         """The group of a chain with a shared axis on the partitions, or why there is none."""
-        plan = GroupPlan(chain, rows, self.program.buffers, products, self.sbuf_bytes)
+        plan = GroupPlan(
+            chain, rows, self.program.buffers, products, self.sbuf_bytes, self.known_bytes
+        )
         if not plan.lines_up():
             return "rows lie in another dimension, or in another part, of a buffer"
         overlaps = plan.choose_blocks(2 if products else 1)
@@ -282,7 +285,7 @@ class _Finder:
         products = [nest for nest in chain.nests if self._is_product(nest)]
         exchanged = set[str]().union(*map(accessed_buffers, products)) & {*group.on_chip}
         saved = sum(2 * self.program.buffers[name].bytes for name in exchanged)
-        share = kept_share(replace(self.program, groups=(group,)), group)
+        share = kept_share(self.program, group, chain.nests)
         return saved / self._dma_bytes_per_ns > sum(self._busy_ns(chain)) * share
 
     def _busy_ns(self, chain: Chain) -> tuple[float, float]:

@@ -122,8 +122,10 @@ class GroupPlan:
         buffers: Mapping[str, Buffer],
         products: Mapping[str, Schedule],
         sbuf_bytes: int,
+        known_bytes: dict[tuple[str, str], int],
     ) -> None:
         self.chain = chain
+        self.known_bytes = known_bytes  # of temporaries, by the name of a nest and its rows
         self.rows = rows
         self.buffers = buffers
         self.products = products
@@ -354,7 +356,13 @@ class GroupPlan:
     def _temporary_bytes(self) -> list[int]:
         """By nest, the bytes of its temporaries for each value of the axes in a partition."""
         shared = zip(self.chain.nests, self.chain.shared[self.rows], strict=True)
-        return [temporary_bytes(nest, rows) for nest, rows in shared]
+        found = []
+        for nest, rows in shared:
+            key = nest.name, rows
+            if key not in self.known_bytes:
+                self.known_bytes[key] = temporary_bytes(nest, rows)
+            found.append(self.known_bytes[key])
+        return found
 
     def _places(self, nest: Nest, rows: str) -> Iterator[tuple[Load | Store, str]]:
         operands = self._operands(nest)
@@ -520,7 +528,10 @@ def _spans(index: Sequence[Affine], within: Mapping[str, int], rows: str) -> tup
 
 def _from_block(index: Sequence[Affine]) -> tuple[Affine, ...]:
     """An index less the constants that are whole blocks of rows."""
-    return tuple(each if each.constant % PARTITIONS else each - each.constant for each in index)
+    return tuple(
+        each if each.constant % PARTITIONS else Affine(each.terms) if each.constant else each
+        for each in index
+    )
 
 
 def _divisors(number: int) -> list[int]:

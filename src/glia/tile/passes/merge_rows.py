@@ -44,13 +44,18 @@ class _Merge:
 
 def merge_rows(program: Program, options: CompileOptions) -> Program:
     """Merge dimensions of buffers, and axes, of products and where rows are few otherwise."""
+    facts = _NestFacts()
+    searches: dict[bool, _Search] = {}
     for name in [nest.name for nest in program.nests() if _pairs(nest)]:
         nest = next(each for each in program.nests() if each.name == name)
         for pair in _pairs(nest):
             is_product = contraction_operands(nest) is not None
-            merge = _Search(program, temporaries_only=not is_product).merge(nest, pair)
+            if is_product not in searches:
+                searches[is_product] = _Search(program, facts, temporaries_only=not is_product)
+            merge = searches[is_product].merge(nest, pair)
             if merge is not None:
                 program = _apply(program, merge)
+                searches = {}
                 break
     return program
 
@@ -106,10 +111,34 @@ def _has_few_rows(nest: Nest) -> bool:
     return is_reduction and len(extents) > 1 and max(extents) < PARTITIONS
 
 
+class _NestFacts:
+    """What is asked of nests again and again, of each once."""
+
+    def __init__(self) -> None:
+        self._indices: dict[str, tuple[Nest, list[Affine]]] = {}
+
+    def joins_indices(self, nest: Nest, pair: Pair) -> bool:
+        """Whether a nest computes with two of its parallel axes only as if they were one."""
+        swept = nest.reduction.axes if nest.reduction else ()
+        is_parallel = not {*pair} & {*swept, *ordered_axes(nest)}
+        return is_parallel and all(
+            are_as_one(e, pair, nest.extents) for e in self._known_indices(nest)
+        )
+
+    def _known_indices(self, nest: Nest) -> list[Affine]:
+        """The affine expressions that are values in a nest."""
+        known, found = self._indices.get(nest.name, (None, []))
+        if known is not nest:
+            found = [*_indices(nest.body), *_indices(nest.finish)]
+            self._indices[nest.name] = nest, found
+        return found
+
+
 class _Search:
     """The search for all that has to be merged together with one pair of axes."""
 
-    def __init__(self, program: Program, *, temporaries_only: bool) -> None:
+    def __init__(self, program: Program, facts: _NestFacts, *, temporaries_only: bool) -> None:
+        self.facts = facts
         self.buffers = program.buffers
         self.users: dict[str, list[Nest]] = {}
         fixed = control_buffers(program.body, with_exchanges=False)  # those move flat memory
@@ -127,7 +156,9 @@ class _Search:
         waiting = [(nest, pair)]
         while waiting:
             nest, pair = waiting.pop()
-            if found.axes.setdefault(nest.name, pair) != pair or not _joins_indices(nest, pair):
+            if found.axes.setdefault(nest.name, pair) != pair or not self.facts.joins_indices(
+                nest, pair
+            ):
                 return None
             for access in nest.accesses:
                 if self._is_joined(nest, access, pair):
@@ -189,8 +220,8 @@ class _Search:
         if is_product and not _are_rows(nest, pair):
             return KEPT
         may_keep = is_product or nest.reduction is None
-        is_kept = may_keep and _joins_indices(nest, pair) and not self._joins_accesses(nest, pair)
-        return KEPT if is_kept else pair
+        is_kept = may_keep and self.facts.joins_indices(nest, pair)
+        return KEPT if is_kept and not self._joins_accesses(nest, pair) else pair
 
     def _joins_accesses(self, nest: Nest, pair: Pair) -> bool:
         """Whether all that a nest accesses is swept by two axes as one, or can be."""
@@ -198,14 +229,6 @@ class _Search:
             self._is_joined(nest, each, pair) or self._first_dim(nest, each, pair) >= 0
             for each in nest.accesses
         )
-
-
-def _joins_indices(nest: Nest, pair: Pair) -> bool:
-    """Whether a nest computes with two of its parallel axes only as if they were one."""
-    swept = nest.reduction.axes if nest.reduction else ()
-    indices = [*_indices(nest.body), *_indices(nest.finish)]
-    is_parallel = not {*pair} & {*swept, *ordered_axes(nest)}
-    return is_parallel and all(are_as_one(each, pair, nest.extents) for each in indices)
 
 
 def _indices(expression: Expr | None) -> list[Affine]:
@@ -238,6 +261,9 @@ def _apply(program: Program, merge: _Merge) -> Program:
         return replace(each, index=joined(each)) if isinstance(each, Load) else each
 
     def change(nest: Nest) -> Nest:
+        is_changed = any(access.buffer in merge.dims for access in nest.accesses)
+        if not is_changed and nest.name not in merge.axes:
+            return nest
         nest = replace(
             nest,
             body=map_leaves(nest.body, leaf),

@@ -8,8 +8,9 @@ these the predicate is not asked where it always holds.
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from glia.base.affine import Affine
 from glia.base.errors import Misfit
@@ -68,9 +69,9 @@ def skip_masked_blocks(program: Program, options: CompileOptions) -> Program:
     return replace(program, notes=(*program.notes, NOTE)) if is_new else program
 
 
-def kept_share(program: Program, group: Group) -> float:
-    """The part of its columns that a group of a program computes once it is divided."""
-    share = _GroupInRanges(program, group).share()
+def kept_share(program: Program, group: Group, nests: Iterable[Nest]) -> float:
+    """The part of its columns that a group of nests computes once divided, as the only group."""
+    share = _GroupInRanges(replace(program, groups=(group,)), group, nests).share()
     return share if share <= WORTH_SHARE else 1.0
 
 
@@ -121,13 +122,17 @@ class _Mask:
 class _GroupInRanges:
     """Divides the rows of one group into ranges."""
 
-    def __init__(self, program: Program, group: Group) -> None:
+    def __init__(self, program: Program, group: Group, nests: Iterable[Nest] = ()) -> None:
         self.program = program
         self.group = group
         names = {member.nest for _, member in group.members()}
-        self.nests = {nest.name: nest for nest in program.nests() if nest.name in names}
+        self.nests = {each.name: each for each in nests or program.nests() if each.name in names}
         self.members = [(loops, member) for loops, member in group.members()]
-        self.outside = buffers_across_groups(program)
+
+    @cached_property
+    def outside(self) -> frozenset[str]:
+        """The buffers that others than nests of the group access."""
+        return buffers_across_groups(self.program)
 
     def divided(self) -> Program | None:
         """The program with the group in ranges; None where that gains nothing."""

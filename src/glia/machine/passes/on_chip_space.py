@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -20,6 +20,7 @@ SHOWN_TILES = 5  # in the error
 LineOf = Callable[[str], Loc]  # of a tile, by its name
 Placeable = Sequence[tuple[Tile, Lifetime]]  # in the order of their first use
 FOREVER = 1 << 62  # a position after every instruction
+Entry = tuple[int, int, int, str]  # start, end (bytes), last use, tile
 
 
 class OnChipMemoryFull(CompileError):
@@ -66,9 +67,27 @@ def occupied_bytes(tile: Tile, arch: Arch) -> int:
     return round_up(size, bank) if tile.memory is Memory.PSUM and 2 * size > bank else size
 
 
+@dataclass(frozen=True)
+class FixedTile:
+    """A tile with an address, and when nothing else may have its bytes: always unless given."""
+
+    tile: Tile
+    address: int
+    first: int = 0  # positions, as in a lifetime
+    last: int = FOREVER
+
+    @property
+    def entry(self) -> Entry:
+        """What it takes of its memory."""
+        end = self.address + self.tile.bytes_per_partition
+        return self.address, end, self.last, self.tile.name
+
+
 @dataclass
 class OnChipSpace:
     """The allocator of one on-chip memory; tiles come in order of their first use.
+
+    `fixed` are those with an address, in that order too.
 
     Next-fit, so that addresses are reused late and engines rarely wait, or first-fit for the tiles
     in `first_fit`, which leaves fewer gaps.
@@ -78,33 +97,42 @@ class OnChipSpace:
     capacity: int
     bank: int = 0  # a tile must not cross a multiple of this; 0 for no banks
     first_fit: Container[str] = ()
-    # (start, end, last use, tile), in order
-    active: list[tuple[int, int, int, str]] = field(default_factory=list)
+    fixed: Sequence[FixedTile] = ()
+    active: list[Entry] = field(default_factory=list)  # in order
+    begun: int = 0  # how many of `fixed` are, or have been, in `active`
     cursor: int = 0
 
     def place(self, tile: Tile, lifetime: Lifetime) -> int | UnplacedTile:
         """The address of a tile."""
         self.active = [entry for entry in self.active if entry[2] >= lifetime.first]
+        later = self._begin_fixed(lifetime)
         bytes_needed = round_up(tile.bytes_per_partition, ON_CHIP_ALIGNMENT)
         is_next_fit = tile.name not in self.first_fit
-        address = self._find_gap(bytes_needed, self.cursor if is_next_fit else 0)
+        taken = sorted([*self.active, *later]) if later else self.active
+        address = self._find_gap(taken, bytes_needed, self.cursor if is_next_fit else 0)
         if address is None:
-            address = self._find_gap(bytes_needed, 0)
+            address = self._find_gap(taken, bytes_needed, 0)
         if address is None:
-            live = {name: end - start for start, end, _, name in self.active}
+            live = {name: end - start for start, end, _, name in taken}
             return UnplacedTile(tile, self.capacity, live)
         insort(self.active, (address, address + bytes_needed, lifetime.last, tile.name))
         if is_next_fit:
             self.cursor = address + bytes_needed
         return address
 
-    def reserve(self, address: int, tile: Tile) -> None:
-        """Reserve the bytes of a tile with a fixed address for the whole program."""
-        insort(self.active, (address, address + tile.bytes_per_partition, FOREVER, tile.name))
+    def _begin_fixed(self, lifetime: Lifetime) -> list[Entry]:
+        """Enter the fixed tiles that have begun; returns those that begin within a lifetime."""
+        fixed = self.fixed
+        while self.begun < len(fixed) and fixed[self.begun].first <= lifetime.first:
+            if fixed[self.begun].last >= lifetime.first:
+                insort(self.active, fixed[self.begun].entry)
+            self.begun += 1
+        end = bisect_right(fixed, lifetime.last, lo=self.begun, key=lambda each: each.first)
+        return [each.entry for each in fixed[self.begun : end]]
 
-    def _find_gap(self, bytes_needed: int, start: int) -> int | None:
+    def _find_gap(self, taken: Sequence[Entry], bytes_needed: int, start: int) -> int | None:
         candidate = self._fit_in_bank(start, bytes_needed)
-        for low, high, *_ in self.active:
+        for low, high, *_ in taken:
             if high <= candidate:
                 continue
             if low >= candidate + bytes_needed:
@@ -120,7 +148,7 @@ class OnChipSpace:
 
 def assign_addresses(
     tiles: Iterable[tuple[Tile, Lifetime]],
-    fixed: Sequence[tuple[Tile, int]],
+    fixed: Sequence[FixedTile],
     capacities: Mapping[Memory, int],
     arch: Arch,
 ) -> tuple[dict[str, int], list[UnplacedTile]]:
@@ -134,19 +162,17 @@ def assign_addresses(
     overflows: list[UnplacedTile] = []
     for memory in ON_CHIP:
         bank = arch.psum_bank_bytes if memory is Memory.PSUM else 0
-        reserved = [each for each in fixed if each[0].memory is memory]
-        space = OnChipSpace(memory, capacities[memory], bank)
-        found, failed = _place_all(
-            space, reserved, [each for each in ordered if each[0].memory is memory]
+        reserved = sorted(
+            (each for each in fixed if each.tile.memory is memory), key=lambda each: each.first
         )
+        space = OnChipSpace(memory, capacities[memory], bank, fixed=reserved)
+        found, failed = _place_all(space, [each for each in ordered if each[0].memory is memory])
         addresses |= found
         overflows += failed
     return {t.name: addresses[t.name] for t, _ in ordered if t.name in addresses}, overflows
 
 
-def _place_all(
-    space: OnChipSpace, reserved: Sequence[tuple[Tile, int]], tiles: Placeable
-) -> tuple[dict[str, int], list[UnplacedTile]]:
+def _place_all(space: OnChipSpace, tiles: Placeable) -> tuple[dict[str, int], list[UnplacedTile]]:
     """The addresses of one memory's tiles in order, and those without a gap.
 
     Where all fit first-fit, but not next-fit, as few are placed so as are enough.
@@ -154,8 +180,6 @@ def _place_all(
 
     def place(first_fit: Container[str]) -> tuple[dict[str, int], list[UnplacedTile]]:
         own = replace(space, first_fit=first_fit, active=[])
-        for tile, address in reserved:
-            own.reserve(address, tile)
         found = [(tile.name, own.place(tile, lifetime)) for tile, lifetime in tiles]
         addresses = {name: each for name, each in found if isinstance(each, int)}
         return addresses, [each for _, each in found if isinstance(each, UnplacedTile)]

@@ -7,7 +7,7 @@ or another core accesses keeps its bytes throughout the program.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from glia.arch.instances import get_target
@@ -15,8 +15,10 @@ from glia.graph.passes.errors import DeviceMemoryFull
 from glia.isa.operand import Memory
 from glia.machine.columns.update import share_columns
 from glia.machine.ir import Program
+from glia.machine.own_contents import tiles_with_own_contents
 from glia.machine.passes.lifetimes import Lifetime, find_lifetimes
 from glia.machine.passes.on_chip_space import (
+    FixedTile,
     assign_addresses,
     first_lines,
     memory_full,
@@ -43,7 +45,10 @@ def place(
     hbm_start: int = 0,
     rotation: int = ROTATION,
 ) -> Program:
-    """Give every tile an address; a tile that has one keeps it, reserved for the whole program.
+    """Give every tile an address; a tile that has one keeps it.
+
+    Nothing else has its bytes, where all fit so; else while it is live, if nothing reads there what
+    was written to another tile.
 
     `shared` names tiles of HBM that other cores access too; addresses in HBM are given from
     `hbm_start` on; where they suffice the next `rotation` temporaries get no bytes of one that has
@@ -52,13 +57,16 @@ def place(
     """
     arch = get_target(program.target).arch
     lifetimes = find_lifetimes(program)
-    fixed = [(program.tiles[name], address) for name, address in program.addresses.items()]
+    fixed = [FixedTile(program.tiles[name], address) for name, address in program.addresses.items()]
     wanted = [
         (program.tiles[name], lifetime)
         for name, lifetime in lifetimes.items()
         if name not in program.addresses
     ]
     found, overflows = assign_addresses(wanted, fixed, on_chip_capacities(arch), arch)
+    if overflows and fixed:
+        fixed = _while_live(program, fixed, lifetimes)
+        found, overflows = assign_addresses(wanted, fixed, on_chip_capacities(arch), arch)
     if overflows:
         raise memory_full(overflows, first_lines(program))
     addresses = {**program.addresses, **found}
@@ -70,6 +78,19 @@ def place(
     addresses |= in_hbm
     used = {n: t for n, t in program.tiles.items() if n in addresses}
     return share_columns(replace(program, tiles=used, addresses=addresses), program)
+
+
+def _while_live(
+    program: Program, fixed: Sequence[FixedTile], lifetimes: Mapping[str, Lifetime]
+) -> list[FixedTile]:
+    """Tiles with addresses, those with contents of their own for as long as they are live."""
+    own = tiles_with_own_contents(program, [each.tile.name for each in fixed])
+    found = []
+    for each in fixed:
+        life = lifetimes.get(each.tile.name)
+        is_own = each.tile.name in own and life is not None
+        found.append(replace(each, first=life.first, last=life.last) if is_own and life else each)
+    return found
 
 
 def _place_in_hbm(

@@ -17,6 +17,7 @@ from glia.isa.operand import Memory, Pattern, Tile
 from glia.machine.passes.lifetimes import Lifetime
 from glia.machine.passes.on_chip_space import (
     ON_CHIP_ALIGNMENT,
+    FixedTile,
     assign_addresses,
     memory_full,
     on_chip_capacities,
@@ -28,13 +29,15 @@ _OPERANDS: dict[type[Instr], tuple[str, ...]] = {}  # names of the operands
 class UseInterval:
     """The numbers of the first and last instruction that use a tile; -1 while none has.
 
-    `needed` is the first that is no fill: fills may wait for it.
+    `needed` is the first that is no fill: fills may wait for it. `is_read_first` where the first
+    reads the tile, which has what was written to another at its address.
     """
 
-    __slots__ = ("first", "last", "loc", "needed")
+    __slots__ = ("first", "is_read_first", "last", "loc", "needed")
 
     def __init__(self) -> None:
         self.first = self.last = self.needed = -1
+        self.is_read_first = False
         self.loc: Loc = UNKNOWN
 
 
@@ -73,6 +76,7 @@ class OnChipUsage:
                     use.last = number
                     if use.first < 0:
                         use.first, use.loc = number, instr.loc
+                        use.is_read_first = instr.access(name) != "writes"
                     if use.needed < 0 and kind is not Memset:
                         use.needed = number
 
@@ -83,10 +87,19 @@ class OnChipUsage:
         if is_little and not self._has_addresses:
             return
         used = [each for each in self._tiles.values() if each[1].first >= 0]
-        fixed = [(tile, address) for tile, _, address in used if address is not None]
         free = [(tile, use) for tile, use, place in used if place is None]
         lives = [(tile, Lifetime(use.first, use.last)) for tile, use in free]
-        _, overflows = assign_addresses(lives, fixed, capacities, self._arch)
+        placed = [(tile, use, place) for tile, use, place in used if place is not None]
+        fixed = [FixedTile(tile, place) for tile, _, place in placed]
+        overflows = assign_addresses(lives, fixed, capacities, self._arch)[1]
+        if overflows and fixed:
+            fixed = [
+                FixedTile(tile, place)
+                if use.is_read_first
+                else FixedTile(tile, place, use.first, use.last)
+                for tile, use, place in placed
+            ]
+            overflows = assign_addresses(lives, fixed, capacities, self._arch)[1]
         if overflows and moves_fills:
             later = [(tile, Lifetime(max(use.first, use.needed), use.last)) for tile, use in free]
             if not assign_addresses(later, fixed, capacities, self._arch)[1]:

@@ -253,14 +253,17 @@ def test_rules_name_the_parameters_as_documented(kernel: Kernel, said: str) -> N
 
 
 def _keeps(count: int, columns: int, buffer: nl.MemoryRegion) -> Kernel:
-    """All tiles are used before, and again after, all of them are full."""
+    """All tiles are used before, and again after, something is made of all of them."""
 
     def kernel(x: NkiTensor) -> None:
         tiles = [nl.ndarray((128, columns), nl.float32, buffer) for _ in range(count)]
+        column = nl.ndarray((128, 1), nl.float32, nl.sbuf)
+        nisa.memset(column, 0.0)
         for tile in tiles:
-            nisa.memset(tile, 0.0)
-        for tile in (*tiles, *tiles):
-            nisa.reciprocal(tile, tile)
+            nisa.memset(tile, 1.0)
+            nisa.tensor_tensor(column, column, tile[:, 0:1], nl.add)
+        for tile in tiles:
+            nisa.tensor_tensor(tile[:, 0:1], tile[:, 0:1], column, nl.add)
 
     return kernel
 

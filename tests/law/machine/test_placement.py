@@ -138,3 +138,52 @@ def test_no_tile_comes_between_two_of_which_one_passes_bytes_on_by_address() -> 
     for run in (nki.simulate, nki.jit):
         with pytest.raises(OnChipMemoryFull):
             run(lambda x, w: _banks(x, w, passes_on=True))(x, w)
+
+
+def _many_banks(x: NkiTensor, w: NkiTensor) -> NkiTensor:
+    """More sums than PSUM has banks, before the first of them is read."""
+    a, b = nl.load(x), nl.load(w)
+    sums = [nl.ndarray((128, 512), nl.float32, nl.psum) for _ in range(12)]
+    copies = [nl.ndarray((128, 512), nl.float32, nl.sbuf) for _ in range(12)]
+    for each in sums:
+        nisa.nc_matmul(each, a, b)
+        nisa.nc_matmul(each, a, b)
+    for each, copied in zip(sums, copies, strict=True):
+        nisa.tensor_copy(copied, each)
+    total = nl.zeros((128, 512), nl.float32)
+    for copied in copies:
+        nisa.tensor_tensor(total, total, copied, nl.add)
+    return stored(total)
+
+
+def test_a_kernel_that_fits_in_another_order_than_written_runs() -> None:
+    x, w = normal(128, 128), normal(128, 512)
+    for run in (nki.simulate, nki.jit):
+        np.testing.assert_allclose(run(_many_banks)(x, w), 24 * (x.T @ w), rtol=2e-4, atol=2e-2)
+    with pytest.raises(OnChipMemoryFull):
+        nki.jit(_many_banks).compile(x, w, as_written=True)
+
+
+def _too_many_sums(x: NkiTensor, w: NkiTensor) -> NkiTensor:
+    """Sums that need all banks of PSUM, and one more, in any order."""
+    a, b = nl.load(x), nl.load(w)
+    sums = [nl.ndarray((128, 512), nl.float32, nl.psum) for _ in range(9)]
+    for _ in range(2):
+        for each in sums:
+            nisa.nc_matmul(each, a, b)
+    total = nl.zeros((128, 512), nl.float32)
+    for each in sums:
+        nisa.tensor_tensor(total, total, each, nl.add)
+    b = nl.copy(total)
+    for each in sums:
+        nisa.nc_matmul(each, a, b)
+    for each in sums:
+        nisa.tensor_tensor(total, total, each, nl.add)
+    return stored(total)
+
+
+def test_a_kernel_that_fits_in_no_order_is_refused() -> None:
+    x, w = normal(128, 128), normal(128, 512)
+    for run in (nki.simulate, nki.jit):
+        with pytest.raises(OnChipMemoryFull):
+            run(_too_many_sums)(x, w)

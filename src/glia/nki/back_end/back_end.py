@@ -83,15 +83,25 @@ def _run_loops(
 def _run_straight(
     program: Program, session: Recorder, place: Callable[[Program], Program]
 ) -> CompiledProgram:
-    """A kernel whose loops stay as they are."""
-    plan, arch = BackEndPlan(program, session), session.target.arch
+    """A kernel whose loops stay as they are; in another order where it does not fit as written."""
+    plan = BackEndPlan(program, session)
+    try:
+        return _soonest_straight(program, plan, session.target.arch, place)
+    except OnChipMemoryFull:
+        with suppress(OnChipMemoryFull):
+            return _apply(plan, place)
+        raise
+
+
+def _soonest_straight(
+    program: Program, plan: BackEndPlan, arch: Arch, place: Callable[[Program], Program]
+) -> CompiledProgram:
+    """A kernel as written, or in the order of a plan if that ends sooner."""
     unchanged = BackEndChanges(plan.is_kept.size)
     if not plan.promises_gain:
         return _compile(program, place, unchanged)
     if any(plan.written.most_live(memory) > SURELY_FITS for memory in MEMORIES):
-        place(
-            program
-        )  # another order may fit; a kernel that does not is refused whatever the order
+        place(program)  # another order may fit where this does not
     with suppress(OnChipMemoryFull, TimingTooLarge):
         changed = _apply(plan, place)
         took = _nanoseconds(changed, arch)

@@ -148,7 +148,7 @@ def _run_core(session: Interpreter, launch: Launch, held: dict[str, np.ndarray])
         returned = launch.call({n: tensor_over(session, n, a, launch) for n, a in held.items()})
     check_loops(session, launch)
     if not session.widens_floats:
-        session.on_chip.require_fit(moves_fills=not session.fixes_order)
+        session.on_chip.require_fit(may_move=not session.fixes_order)
     return returned
 
 

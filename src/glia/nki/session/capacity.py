@@ -1,7 +1,9 @@
 """Whether the on-chip tiles of a simulated kernel fit: placement by their live intervals.
 
 A compiled kernel is placed before it runs. A simulated one gives every tile memory of its own, and
-at its end checks that placement would have found addresses, with placement's error.
+at its end checks that placement would have found addresses, with placement's error. A kernel that
+does not fit as written may fit in another order: what reads PSUM could be executed as soon as its
+operands are there, which is that order's place of it here.
 """
 
 from __future__ import annotations
@@ -14,10 +16,12 @@ from glia.base.loc import UNKNOWN, Loc
 from glia.isa.instructions.vector import Memset
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Pattern, Tile
+from glia.isa.rendezvous import CrossCoreInstr
 from glia.machine.passes.lifetimes import Lifetime
 from glia.machine.passes.on_chip_space import (
     ON_CHIP_ALIGNMENT,
     FixedTile,
+    UnplacedTile,
     assign_addresses,
     memory_full,
     on_chip_capacities,
@@ -30,15 +34,36 @@ class UseInterval:
     """The numbers of the first and last instruction that use a tile; -1 while none has.
 
     `needed` is the first that is no fill: fills may wait for it. `is_read_first` where the first
-    reads the tile, which has what was written to another at its address.
+    reads the tile, which has what was written to another at its address. `early` is the same in the
+    order in which PSUM is read early; `written` and `touched` are the last places there.
     """
 
-    __slots__ = ("first", "is_read_first", "last", "loc", "needed")
+    __slots__ = (
+        "early_first", "early_last", "early_needed", "first", "is_read_first", "last", "loc",
+        "needed", "touched", "written",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.first = self.last = self.needed = -1
+        self.early_first = self.early_last = self.early_needed = self.written = self.touched = -1
         self.is_read_first = False
         self.loc: Loc = UNKNOWN
+
+    def enter_early(self, place: int) -> None:
+        """A use at a place of the order in which PSUM is read early."""
+        if self.early_first < 0 or place < self.early_first:
+            self.early_first = place
+        if place > self.early_last:
+            self.early_last = self.touched = place
+        if self.early_needed < 0 <= self.needed:
+            self.early_needed = place
+
+    def lifetime(self, *, is_early: bool, waits: bool) -> Lifetime:
+        """When the tile is live; fills may wait."""
+        first, needed, last = self.first, self.needed, self.last
+        if is_early:
+            first, needed, last = self.early_first, self.early_needed, self.early_last
+        return Lifetime(max(first, needed) if waits else first, last)
 
 
 class OnChipUsage:
@@ -67,6 +92,8 @@ class OnChipUsage:
         names = _OPERANDS.get(kind)
         if names is None:
             names = _OPERANDS[kind] = tuple(kind.operand_declarations)
+        uses: list[tuple[UseInterval, str]] = []
+        reads_psum = touches_psum = False
         for name in names:
             value = given[name]
             for pattern in value if value.__class__ is tuple else (value,):
@@ -79,30 +106,59 @@ class OnChipUsage:
                         use.is_read_first = instr.access(name) != "writes"
                     if use.needed < 0 and kind is not Memset:
                         use.needed = number
+                    uses.append((use, name))
+                    if tile.memory is Memory.PSUM:
+                        touches_psum = True
+                        reads_psum |= instr.access(name) == "reads"
+        if not touches_psum:
+            for use, _ in uses:
+                use.enter_early(number)
+                use.written = number
+            return
+        access = {name: instr.access(name) for _, name in uses}
+        early = number
+        if reads_psum and not kind.states and not isinstance(instr, CrossCoreInstr):
+            early = max(
+                use.written if access[name] == "reads" else use.touched for use, name in uses
+            )
+        for use, name in uses:
+            use.enter_early(early)
+            if access[name] != "reads":
+                use.written = max(use.written, early)
 
-    def require_fit(self, *, moves_fills: bool) -> None:
-        """OnChipMemoryFull when the tiles live at one time do not fit, nor when fills wait."""
+    def require_fit(self, *, may_move: bool) -> None:
+        """OnChipMemoryFull when the tiles live at one time do not fit, in no order tried here.
+
+        As written, and with what tiles at addresses leave when they are not live; where
+        instructions may move also when fills wait, and when PSUM is read early too.
+        """
         capacities = on_chip_capacities(self._arch)
         is_little = all(n <= capacities[memory] // 2 for memory, n in self._bytes.items())
         if is_little and not self._has_addresses:
             return
-        used = [each for each in self._tiles.values() if each[1].first >= 0]
-        free = [(tile, use) for tile, use, place in used if place is None]
-        lives = [(tile, Lifetime(use.first, use.last)) for tile, use in free]
-        placed = [(tile, use, place) for tile, use, place in used if place is not None]
-        fixed = [FixedTile(tile, place) for tile, _, place in placed]
-        overflows = assign_addresses(lives, fixed, capacities, self._arch)[1]
-        if overflows and fixed:
-            fixed = [
-                FixedTile(tile, place)
-                if use.is_read_first
-                else FixedTile(tile, place, use.first, use.last)
-                for tile, use, place in placed
-            ]
-            overflows = assign_addresses(lives, fixed, capacities, self._arch)[1]
-        if overflows and moves_fills:
-            later = [(tile, Lifetime(max(use.first, use.needed), use.last)) for tile, use in free]
-            if not assign_addresses(later, fixed, capacities, self._arch)[1]:
-                return
-        if overflows:
+        overflows = self._overflows(always=True)
+        orders = [(False, False), *([(False, True), (True, True)] if may_move else [])]
+        if overflows and all(self._overflows(is_early=e, waits=w) for e, w in orders):
             raise memory_full(overflows, lambda name: self._tiles[name][1].loc)
+
+    def _overflows(
+        self, *, always: bool = False, is_early: bool = False, waits: bool = False
+    ) -> list[UnplacedTile]:
+        """The tiles that find no place; those with addresses have them `always`, or while live."""
+        used = [each for each in self._tiles.values() if each[1].first >= 0]
+        free = [
+            (tile, use.lifetime(is_early=is_early, waits=waits))
+            for tile, use, place in used
+            if place is None
+        ]
+        fixed = []
+        for tile, use, place in used:
+            if place is not None:
+                life = use.lifetime(is_early=is_early, waits=False)
+                is_whole = always or use.is_read_first
+                fixed.append(
+                    FixedTile(tile, place)
+                    if is_whole
+                    else FixedTile(tile, place, life.first, life.last)
+                )
+        return assign_addresses(free, fixed, on_chip_capacities(self._arch), self._arch)[1]

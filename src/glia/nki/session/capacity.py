@@ -49,19 +49,26 @@ class UseInterval:
         self.is_read_first = False
         self.loc: Loc = UNKNOWN
 
-    def enter_early(self, place: int) -> None:
+    def begin_early(self, number: int) -> None:
+        """Take over the uses before an instruction, if that is the first to be followed."""
+        if self.touched < 0 and self.first < number:
+            self.early_first, self.early_needed = self.first, self.needed
+            self.early_last = self.touched = self.written = number - 1
+
+    def enter_early(self, place: int, *, writes: bool) -> None:
         """A use at a place of the order in which PSUM is read early."""
         if self.early_first < 0 or place < self.early_first:
             self.early_first = place
-        if place > self.early_last:
-            self.early_last = self.touched = place
+        self.early_last = self.touched = max(self.touched, place)
+        if writes:
+            self.written = max(self.written, place)
         if self.early_needed < 0 <= self.needed:
             self.early_needed = place
 
     def lifetime(self, *, is_early: bool, waits: bool) -> Lifetime:
         """When the tile is live; fills may wait."""
         first, needed, last = self.first, self.needed, self.last
-        if is_early:
+        if is_early and self.early_first >= 0:
             first, needed, last = self.early_first, self.early_needed, self.early_last
         return Lifetime(max(first, needed) if waits else first, last)
 
@@ -74,6 +81,7 @@ class OnChipUsage:
         self._tiles: dict[str, tuple[Tile, UseInterval, int | None]] = {}
         self._bytes = dict.fromkeys((Memory.SBUF, Memory.PSUM), 0)
         self._has_addresses = False
+        self._may_overflow = False  # PSUM, if nothing ends before the last instruction
         self._instructions = 0
 
     def add(self, tile: Tile, use: UseInterval, address: int | None) -> None:
@@ -84,6 +92,8 @@ class OnChipUsage:
             units = -(-tile.bytes_per_partition // ON_CHIP_ALIGNMENT)
             self._bytes[tile.memory] += units * ON_CHIP_ALIGNMENT
             self._has_addresses |= address is not None
+            if tile.memory is Memory.PSUM:
+                self._may_overflow = self._bytes[tile.memory] > self._arch.psum_bytes_per_partition
 
     def record(self, instr: Instr) -> None:
         """Extend the intervals of an instruction's operands."""
@@ -92,8 +102,6 @@ class OnChipUsage:
         names = _OPERANDS.get(kind)
         if names is None:
             names = _OPERANDS[kind] = tuple(kind.operand_declarations)
-        uses: list[tuple[UseInterval, str]] = []
-        reads_psum = touches_psum = False
         for name in names:
             value = given[name]
             for pattern in value if value.__class__ is tuple else (value,):
@@ -106,25 +114,25 @@ class OnChipUsage:
                         use.is_read_first = instr.access(name) != "writes"
                     if use.needed < 0 and kind is not Memset:
                         use.needed = number
-                    uses.append((use, name))
-                    if tile.memory is Memory.PSUM:
-                        touches_psum = True
-                        reads_psum |= instr.access(name) == "reads"
-        if not touches_psum:
-            for use, _ in uses:
-                use.enter_early(number)
-                use.written = number
-            return
-        access = {name: instr.access(name) for _, name in uses}
+        if self._may_overflow:
+            self._enter_early(instr, number)
+
+    @staticmethod
+    def _enter_early(instr: Instr, number: int) -> None:
+        """Extend the intervals of the order in which PSUM is read early."""
+        uses: list[tuple[UseInterval, bool]] = []
+        reads_psum = False
+        for name, _, pattern in instr.operands():
+            tile: Any = pattern.tile
+            writes = instr.access(name) != "reads"
+            reads_psum |= tile.memory is Memory.PSUM and not writes
+            uses.append((tile.interval, writes))
+            tile.interval.begin_early(number)
         early = number
-        if reads_psum and not kind.states and not isinstance(instr, CrossCoreInstr):
-            early = max(
-                use.written if access[name] == "reads" else use.touched for use, name in uses
-            )
-        for use, name in uses:
-            use.enter_early(early)
-            if access[name] != "reads":
-                use.written = max(use.written, early)
+        if reads_psum and not instr.states and not isinstance(instr, CrossCoreInstr):
+            early = max(use.touched if writes else use.written for use, writes in uses)
+        for use, writes in uses:
+            use.enter_early(early, writes=writes)
 
     def require_fit(self, *, may_move: bool) -> None:
         """OnChipMemoryFull when the tiles live at one time do not fit, in no order tried here.

@@ -20,8 +20,9 @@ import resource
 import sys
 import time
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from markdown_table import rows_of, table_of
 from workload import BOTH, Workload
@@ -31,6 +32,8 @@ import glia
 from glia.base.errors import CompileError
 from glia.base.files import write_atomically
 from glia.cli.guard import internal_error
+from glia.graph.passes.errors import DeviceMemoryFull
+from glia.neff.package import Neff
 from glia.nki.run.testing import profile_kernel
 from glia.profile.report import profile_programs
 
@@ -47,6 +50,7 @@ Latencies are simulated, launch included.
 * **bound** is the longest of three times that no program on one core can be below: contractions at
   the PE's peak, arguments and results once through all DMA engines, the work of an engine; **by**
   says which. **roof** is its part of the latency.
+* What does not fit the memory of one core runs on both of a logical core; so is its bound.
 * **HBM** is traffic, as a multiple of arguments and results once.
 * **compile** is CPU time of all processes.
 * **kernel** is the latency of the library's kernel for the same work.
@@ -98,20 +102,16 @@ def measure(work: Workload, target: str, level: int) -> Row:
     lowered = work.lowered()
     started = _cpu_seconds()
     try:
-        neff = glia.compile(
-            lowered,
-            target=target,
-            optlevel=level,
-            auto_cast="none",
-            no_cache=True,
-            logical_nc_config=1,
-        )
+        neff = _compiled(lowered, target, level)
         seconds = _cpu_seconds() - started
         found = profile_programs(neff.programs, target)
     except CompileError as error:
         return Row(**asdict(row) | {"error": str(error).partition("\n")[0]})
     except Exception as error:
         return Row(**asdict(row) | {"error": internal_error(error).partition("\n")[0]})
+    if len(neff.programs) > 1:
+        cores = len(neff.programs)
+        row = replace(row, bound_us=row.bound_us / cores, bound=f"{bound}, {cores} cores")
     kernel_us = kernel_latency(work, target)
     if work.is_against_kernel:
         is_reached = kernel_us / found.latency_us >= work.goal
@@ -124,6 +124,21 @@ def measure(work: Workload, target: str, level: int) -> Row:
         "compile_s": seconds, "kernel_us": kernel_us, "is_reached": is_reached,
     }  # fmt: skip
     return Row(**asdict(row) | measured)
+
+
+def _compiled(lowered: Any, target: str, level: int) -> Neff:
+    """The model on one core, or where that has not the memory on those of a logical core."""
+
+    def compiled(logical_core: int) -> Neff:
+        return glia.compile(
+            lowered, target=target, optlevel=level, auto_cast="none", no_cache=True,
+            logical_nc_config=logical_core,
+        )  # fmt: skip
+
+    try:
+        return compiled(1)
+    except DeviceMemoryFull:
+        return compiled(2)
 
 
 def goal_of(work: Workload) -> str:

@@ -9,23 +9,34 @@ issued in the way that ends first. Times are picoseconds. `m` is the record that
 from __future__ import annotations
 
 from glia.base.machine_code.native_records import Words, words
+from glia.machine.ordering import list_rules
+from glia.machine.ordering.list_rules import (
+    AVAILABLE,
+    ISSUED,
+    NEAR,
+    OLDEST_LEFT,
+    OWN_STATES,
+    ListRecord,
+    advance,
+    arrive,
+    fits,
+    hold_tiles,
+)
 
 NONE = -1
 REPETITIONS = 4  # of a body, after which its iterations follow each other evenly
-AVAILABLE, OLDEST, NEAR, ISSUED, TABLE = 0, 1, 2, 3, 4  # of `state`
-STATES = 5
+TABLE = OWN_STATES  # of `state`: the table that is loaded
+STATES = OWN_STATES + 1
 FUNCTIONS = (
-    "list_order", "begin", "find_heights", "advance", "choose", "fits", "start_of", "load_of",
-    "issue", "hold_tiles", "release", "first_way", "end_way", "shortest", "divide_evenly",
-    "lightest", "repeat", "count_run", "start_next",
+    "list_order", "begin", "find_heights", "choose", "start_of", "load_of", "issue", "release",
+    "first_way", "end_way", "shortest", "divide_evenly", "lightest", "repeat", "count_run",
+    "start_next", *list_rules.FUNCTIONS,
 )  # fmt: skip
 
 
-class ListOrderRecord:
+class ListOrderRecord(ListRecord):
     """The nodes of a run, their ways, what waits for what, and the state of an order."""
 
-    nodes: Words = words("1", "nodes", "how many there are")
-    window: Words = words("1", "nodes", "how far behind the oldest one left a node is considered")
     table_load: Words = words("1", "ps", "to load an activation table where another is loaded")
     first_table: Words = words("1", "table", "that is loaded at first; -1 for none")
     stream_count: Words = words("1", "streams", "how many there are")
@@ -51,25 +62,13 @@ class ListOrderRecord:
     next_succ: Words = words("node offsets", "follower", "in the iteration after it too")
     follower: Words = words("follower", "node", "that waits; of the next iteration beyond `nodes`")
     is_next_read: Words = words("follower", "flag", "it reads what is written")
-    begin_tile: Words = words("node offsets", "use", "the tiles it uses, once each")
-    used_tile: Words = words("use", "tile", "that is used")
-    tile_memory: Words = words("tile", "memory", "0 for SBUF, 1 for PSUM")
-    tile_bytes: Words = words("tile", "bytes", "of a partition")
     uses: Words = words("tile", "uses", "of all nodes")
     is_kept: Words = words("tile", "flag", "it is live throughout")
-    capacity: Words = words("memory", "bytes", "of a partition that may be live")
     start_free: Words = words("stream", "ps", "when it is free at first")
     start_ready: Words = words("node", "ps", "when what it waits for from before is there")
-    uses_left: Words = words("tile", "uses", "that are not issued yet")
-    is_live: Words = words("tile", "flag", "it is live")
-    live: Words = words("memory", "bytes", "of a partition that are live")
     free: Words = words("stream", "ps", "when it is free")
     ready: Words = words("node", "ps", "when all it waits for has come")
-    waiting: Words = words("node", "nodes", "that it depends on and that are left")
     height: Words = words("node", "ps", "the longest chain from its start to the end")
-    available: Words = words("slot", "node", "depends on nothing left and is near the oldest")
-    is_issued: Words = words("node", "flag", "it has its place")
-    state: Words = words("state", "see AVAILABLE …", "of the order")
     order: Words = words("place", "node", "the order")
     chosen: Words = words("place", "variant", "in which the node is issued")
     stream_at: Words = words("node", "stream", "that it is issued in")
@@ -91,7 +90,7 @@ def list_order(m: ListOrderRecord) -> int:
 def begin(m: ListOrderRecord) -> int:
     """Set the state to that before the first node."""
     m.state[AVAILABLE] = 0
-    m.state[OLDEST] = 0
+    m.state[OLDEST_LEFT] = 0
     m.state[NEAR] = 0
     m.state[ISSUED] = 0
     m.state[TABLE] = m.first_table[0]
@@ -158,19 +157,6 @@ def shortest(m: ListOrderRecord, node: int) -> int:
     return least
 
 
-def advance(m: ListOrderRecord) -> int:
-    """Find the oldest node left, and bring those that are near it to `available`."""
-    while m.is_issued[m.state[OLDEST]]:
-        m.state[OLDEST] += 1
-    end = min(m.nodes[0], m.state[OLDEST] + m.window[0])
-    while m.state[NEAR] < end:
-        if m.waiting[m.state[NEAR]] == 0:
-            m.available[m.state[AVAILABLE]] = m.state[NEAR]
-            m.state[AVAILABLE] += 1
-        m.state[NEAR] += 1
-    return 0
-
-
 def choose(m: ListOrderRecord) -> int:
     """The slot of the first of the available nodes that fit; that of the oldest if none does."""
     best = NONE
@@ -179,7 +165,7 @@ def choose(m: ListOrderRecord) -> int:
     slot = 0
     while slot < m.state[AVAILABLE]:
         node = m.available[slot]
-        if node == m.state[OLDEST]:
+        if node == m.state[OLDEST_LEFT]:
             oldest = slot
         start = start_of(m, node)
         is_better = best == NONE or start < best_start
@@ -193,26 +179,6 @@ def choose(m: ListOrderRecord) -> int:
             best_start = start
         slot += 1
     return oldest if best == NONE else best
-
-
-def fits(m: ListOrderRecord, node: int) -> int:
-    """Whether the tiles that become live with a node fit beside those that are."""
-    added = 0
-    other = 0
-    use = m.begin_tile[node]
-    while use < m.begin_tile[node + 1]:
-        tile = m.used_tile[use]
-        if not m.is_live[tile]:
-            if m.tile_memory[tile] == 0:
-                added += m.tile_bytes[tile]
-            else:
-                other += m.tile_bytes[tile]
-        use += 1
-    if added and m.live[0] + added > m.capacity[0]:
-        return 0
-    if other and m.live[1] + other > m.capacity[1]:
-        return 0
-    return 1
 
 
 def start_of(m: ListOrderRecord, node: int) -> int:
@@ -268,22 +234,6 @@ def issue(m: ListOrderRecord, slot: int) -> int:
     return 0
 
 
-def hold_tiles(m: ListOrderRecord, node: int) -> int:
-    """Tiles begin to live at their first use and end at their last."""
-    use = m.begin_tile[node]
-    while use < m.begin_tile[node + 1]:
-        tile = m.used_tile[use]
-        if not m.is_live[tile]:
-            m.is_live[tile] = 1
-            m.live[m.tile_memory[tile]] += m.tile_bytes[tile]
-        m.uses_left[tile] -= 1
-        if m.uses_left[tile] == 0:
-            m.is_live[tile] = 0
-            m.live[m.tile_memory[tile]] -= m.tile_bytes[tile]
-        use += 1
-    return 0
-
-
 def release(m: ListOrderRecord, node: int, stream: int, end: int) -> int:
     """Let the dependents of a node know; an engine only waits for results of its own that it reads.
 
@@ -297,19 +247,13 @@ def release(m: ListOrderRecord, node: int, stream: int, end: int) -> int:
         is_ordered = way + 1 == end_way(m, other) and m.stream[way] == stream
         seen = end if is_ordered and not m.is_read[edge] else end + latency
         m.ready[other] = max(m.ready[other], seen)
-        m.waiting[other] -= 1
-        if m.waiting[other] == 0 and other < m.state[NEAR]:
-            m.available[m.state[AVAILABLE]] = other
-            m.state[AVAILABLE] += 1
+        arrive(m, other)
         edge += 1
     return 0
 
 
 def divide_evenly(m: ListOrderRecord) -> int:
-    """Fill `even`: the longest choose first, then one by one again as long as that gains.
-
-    Returns the time of the busiest resource.
-    """
+    """Fill `even`: the longest choose first, then one by one again as long as that gains."""
     each = 0
     while each < m.stream_count[0]:
         m.load[each] = 0

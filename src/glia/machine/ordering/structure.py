@@ -49,7 +49,6 @@ class Structures:
     """
 
     def __init__(self) -> None:
-        self.examples: list[Instr] = []  # of each form
         self.shapes: list[Footprint] = []  # of runs of bytes that repeat alike
         self._numbers: dict[Hashable, int] = {}
         self._shape_numbers: dict[Hashable, int] = {}
@@ -69,8 +68,8 @@ class Structures:
         for instruction in body:
             operands = [(name, pattern) for name, _, pattern in instruction.operands()]
             form = _form(instruction, operands, variables)
-            number = self._numbers.setdefault(form, len(self.examples))
-            if number == len(self.examples):
+            number = self._numbers.setdefault(form, len(self._heads))
+            if number == len(self._heads):
                 self._add(instruction, operands, variables)
             forms.append(number)
             for _, pattern in operands:
@@ -125,7 +124,6 @@ class Structures:
             number = self._chain_numbers.setdefault(chain, len(self._chain_numbers))
             self._chains.append((number,))
         self._heads.append((len(operands), len(others) + len(states), len(states)))
-        self.examples.append(instruction)
 
     def _access(self, kind: str, pattern: Pattern, variables: dict[str, int]) -> tuple[int, ...]:
         """The row of a pattern in the columns of ACCESSES."""

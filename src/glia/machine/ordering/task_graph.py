@@ -56,6 +56,7 @@ class InstructionRun:
     unread: Container[str]
     aliases: Mapping[str, Sequence[str]]
     placed: Container[str]
+    arch: Arch
 
     @cached_property
     def forms(self) -> Array:
@@ -87,10 +88,11 @@ class InstructionRun:
         is_given = tile.memory is Memory.HBM or tile.name in self.placed
         return NONE if is_given else MEMORIES.index(tile.memory)
 
-    def tile_uses(self, arch: Arch) -> Record:
+    @cached_property
+    def tile_uses(self) -> Record:
         """The tiles that nodes use of the memories on chip, each once, and what they take."""
         memory = np.array([self._memory(each) for each in self.structure.tiles], np.int64)
-        taken = [occupied_bytes(each, arch) for each in self.structure.tiles]
+        taken = [occupied_bytes(each, self.arch) for each in self.structure.tiles]
         tile, node_of = self.accesses["tile"], self.accesses["node_of"]
         own = np.flatnonzero(memory[tile] >= 0)
         first = own[group_rows(node_of[own], tile[own]).first]
@@ -102,9 +104,9 @@ class InstructionRun:
             "uses": np.bincount(tile[first], minlength=memory.size),
         }
 
-    def most_live_bytes(self, memory: Memory, arch: Arch) -> int:
+    def most_live_bytes(self, memory: Memory) -> int:
         """The bytes per partition that are live at most in the order given."""
-        uses = self.tile_uses(arch)
+        uses = self.tile_uses
         users = np.repeat(np.arange(self.forms.size), np.diff(uses["begin_tile"]))
         here = uses["tile_memory"][uses["used_tile"]] == MEMORIES.index(memory)
         tile, users = uses["used_tile"][here], users[here]
@@ -289,7 +291,7 @@ class Orders:
             "choosing": free[np.argsort(-shortest[free], kind="stable")],
             **ways, "is_used": is_used,
             "pred": self.graph.pred["pred"], **self.graph.succ, **following,
-            **run.tile_uses(arch),
+            **run.tile_uses,
             "is_kept": np.zeros(tiles) if kept is None else kept,
             "capacity": [int(capacity[memory]) for memory in MEMORIES],
             **{name: np.zeros(streams) for name in ("start_free", "free", "load", "steady_free")},

@@ -85,12 +85,13 @@ def _while_live(
 ) -> list[FixedTile]:
     """Tiles with addresses, those with contents of their own for as long as they are live."""
     own = tiles_with_own_contents(program, [each.tile.name for each in fixed])
-    found = []
-    for each in fixed:
-        life = lifetimes.get(each.tile.name)
-        is_own = each.tile.name in own and life is not None
-        found.append(replace(each, first=life.first, last=life.last) if is_own and life else each)
-    return found
+    lives = {name: lifetimes[name] for name in own & lifetimes.keys()}
+    return [
+        replace(each, first=life.first, last=life.last)
+        if (life := lives.get(each.tile.name))
+        else each
+        for each in fixed
+    ]
 
 
 def _place_in_hbm(

@@ -292,7 +292,7 @@ class Scheduler:
         unread = self.unread_copies.tiles if moves_sums and self.unread_copies else ()
         run = InstructionRun(
             structures, structure, np.array(ways, np.int64), np.array(is_stateless, bool), unread,
-            self.aliases, self.placed,
+            self.aliases, self.placed, self.arch,
         )  # fmt: skip
         return TaskGraph(run, self.way_table)
 
@@ -306,7 +306,7 @@ class Scheduler:
         for memory, share in RUN_SHARES.items():
             usable = usable_bytes_per_partition(memory, self.arch)
             capacity[memory] = usable * share
-            most = graph.run.most_live_bytes(memory, self.arch) if self.is_generous else 0
+            most = graph.run.most_live_bytes(memory) if self.is_generous else 0
             if capacity[memory] < most < usable:
                 capacity[memory] = most + (usable - most) * share
         kept = None

@@ -10,6 +10,18 @@ every engine has its next instruction only. Times are picoseconds. `m` is the re
 from __future__ import annotations
 
 from glia.base.machine_code.native_records import Words, words
+from glia.machine.ordering import list_rules
+from glia.machine.ordering.list_rules import (  # noqa: F401 - compiled with the functions here
+    AVAILABLE,
+    ISSUED,
+    NEAR,
+    OLDEST_LEFT,
+    ListRecord,
+    advance,
+    arrive,
+    fits,
+    hold_tiles,
+)
 from glia.nki.back_end.dependence_rules import COMPLETE, VISIBLE
 from glia.timing.events import serve_lane
 from glia.timing.registers import ENGINES, LANES, CostKind, Engine, RunParameter
@@ -18,18 +30,15 @@ NONE = -1
 GIVEN, OLDEST, LONGEST = 0, 1, 2  # the order is given; of what can start alike, which is first
 MEMORIES = 2
 FUNCTIONS = (
-    "schedule", "reset", "follow_order", "find_heights", "fill", "choose", "is_better", "start_of",
-    "fits", "issue", "occupy", "occupy_array", "transfer", "serve_lane", "hold_tiles", "release",
-    "arrive",
+    "schedule", "reset", "follow_order", "find_heights", "choose", "is_better", "start_of", "issue",
+    "occupy", "occupy_array", "transfer", "serve_lane", "release", *list_rules.FUNCTIONS,
 )  # fmt: skip
 
 
-class OrderRecord:
+class OrderRecord(ListRecord):
     """The nodes of a straight line, the graph of their dependences, and the state of the core."""
 
-    nodes: Words = words("1", "nodes", "how many there are")
     policy: Words = words("1", "policy", "GIVEN, OLDEST or LONGEST")
-    window: Words = words("1", "nodes", "how far behind the oldest one left a node is considered")
     slack: Words = words("1", "ps", "starts so close count as equal")
     parameter: Words = words("RunParameter", "see RunParameter", "constants of the core")
     latency: Words = words("engine", "ps", "from the end of an instruction to its result")
@@ -51,30 +60,18 @@ class OrderRecord:
     succ: Words = words("node offsets", "dependent", "what depends on it")
     dependent: Words = words("dependent", "node", "that waits")
     strength: Words = words("dependent", "strength", "how long it waits")
-    waiting: Words = words("node", "nodes", "that it depends on and that are left")
     ready: Words = words("node", "ps", "when all it waits for has come")
     height: Words = words("node", "ps", "the longest chain from its start to the end")
-    begin_tile: Words = words("node offsets", "use", "the tiles it uses, once each")
-    used_tile: Words = words("use", "tile", "that is used")
-    tile_memory: Words = words("tile", "memory", "0 for SBUF, 1 for PSUM")
-    tile_bytes: Words = words("tile", "bytes", "of a partition; 0 where it is placed already")
-    uses_left: Words = words("tile", "uses", "that are not issued yet")
-    is_held: Words = words("tile", "flag", "it is live")
-    held: Words = words("memory", "bytes", "of a partition that are live")
-    capacity: Words = words("memory", "bytes", "of a partition that may be live")
-    available: Words = words("slot", "node", "depends on nothing left and is near the oldest")
-    state: Words = words("State", "see State", "of the schedule")
     free: Words = words("engine", "ps", "when it is free")
     generator: Words = words("engine", "ps", "when the hardware that makes descriptors is free")
     port: Words = words("port", "ps", "when a memory port is free")
     queue_ready: Words = words("queue", "ps", "when its latest transfer was ready")
     lane: Words = words("lane, queue", "ps", "when a lane is done with a queue's transfers")
-    is_issued: Words = words("node", "flag", "it has its place")
     following: Words = words("node", "node", "that is next on its engine, where the order is given")
     order: Words = words("place", "node", "the schedule; first the order that is given")
 
 
-AVAILABLE, OLDEST_LEFT, NEAR, ISSUED, LAST, SWAP, WEIGHTS, TABLE = 0, 1, 2, 3, 4, 5, 6, 7
+LAST, SWAP, WEIGHTS, TABLE = 4, 5, 6, 7  # of `state`, from OWN_STATES on
 
 
 def schedule(m: OrderRecord) -> int:
@@ -85,7 +82,7 @@ def schedule(m: OrderRecord) -> int:
     if m.policy[0] == GIVEN:
         follow_order(m)
     while m.state[ISSUED] < m.nodes[0]:
-        fill(m)
+        advance(m)
         issue(m, choose(m))
     place = 0
     while place < LANES * m.parameter[RunParameter.QUEUES]:  # work that was put off when sharing
@@ -140,19 +137,6 @@ def find_heights(m: OrderRecord) -> int:
     return 0
 
 
-def fill(m: OrderRecord) -> int:
-    """Bring near nodes to `available`."""
-    while m.state[OLDEST_LEFT] < m.nodes[0] and m.is_issued[m.state[OLDEST_LEFT]]:
-        m.state[OLDEST_LEFT] += 1
-    end = min(m.nodes[0], m.state[OLDEST_LEFT] + m.window[0])
-    while m.state[NEAR] < end:
-        if m.waiting[m.state[NEAR]] == 0:
-            m.available[m.state[AVAILABLE]] = m.state[NEAR]
-            m.state[AVAILABLE] += 1
-        m.state[NEAR] += 1
-    return 0
-
-
 def choose(m: OrderRecord) -> int:
     """The slot of the best of the available nodes that fit; that of the oldest if none does."""
     best = NONE
@@ -181,26 +165,6 @@ def is_better(m: OrderRecord, node: int, start: int, other: int, other_start: in
     if m.policy[0] == LONGEST and m.height[node] != m.height[other]:
         return m.height[node] > m.height[other]
     return node < other
-
-
-def fits(m: OrderRecord, node: int) -> int:
-    """Whether the tiles that begin to live with a node fit beside those that live."""
-    use = m.begin_tile[node]
-    added = 0
-    other = 0
-    while use < m.begin_tile[node + 1]:
-        tile = m.used_tile[use]
-        if not m.is_held[tile]:
-            if m.tile_memory[tile] == 0:
-                added += m.tile_bytes[tile]
-            else:
-                other += m.tile_bytes[tile]
-        use += 1
-    if added and m.held[0] + added > m.capacity[0]:
-        return 0
-    if other and m.held[1] + other > m.capacity[1]:
-        return 0
-    return 1
 
 
 def start_of(m: OrderRecord, node: int) -> int:
@@ -290,21 +254,6 @@ def transfer(m: OrderRecord, node: int, start: int) -> int:
     return end + m.skew[cost] + m.parameter[RunParameter.DMA_DONE]
 
 
-def hold_tiles(m: OrderRecord, node: int) -> int:
-    """Tiles begin to live at their first use and end at their last."""
-    use = m.begin_tile[node]
-    while use < m.begin_tile[node + 1]:
-        tile = m.used_tile[use]
-        if not m.is_held[tile]:
-            m.is_held[tile] = 1
-            m.held[m.tile_memory[tile]] += m.tile_bytes[tile]
-        m.uses_left[tile] -= 1
-        if m.uses_left[tile] == 0:
-            m.held[m.tile_memory[tile]] -= m.tile_bytes[tile]
-        use += 1
-    return 0
-
-
 def release(m: OrderRecord, node: int, done: int) -> int:
     """Let the dependents of a node know; those that wait for nothing else become available."""
     if m.following[node] >= 0:
@@ -318,13 +267,4 @@ def release(m: OrderRecord, node: int, done: int) -> int:
             m.ready[other] = max(m.ready[other], done)
         arrive(m, other)
         edge += 1
-    return 0
-
-
-def arrive(m: OrderRecord, node: int) -> int:
-    """Let a node wait for one less."""
-    m.waiting[node] -= 1
-    if m.waiting[node] == 0 and node < m.state[NEAR]:
-        m.available[m.state[AVAILABLE]] = node
-        m.state[AVAILABLE] += 1
     return 0

@@ -302,7 +302,7 @@ class StraightLine:
             **{name: np.zeros(nodes) for name in (
                 "waiting", "ready", "height", "available", "is_issued", "following",
             )},
-            "held": [0, 0],
+            "live": [0, 0],
             "state": [0, 0, 0, 0, 0, 0, -1, -1],
             "free": [0] * len(ENGINES), "generator": [0] * len(ENGINES), "port": [0] * PORTS,
             "queue_ready": [0] * queues, "lane": [0] * (LANES * queues),
@@ -336,7 +336,7 @@ class StraightLine:
             "tile_memory": memory[examples],
             "tile_bytes": size[examples],
             "uses_left": np.bincount(tile.number, minlength=tile.first.size),
-            "is_held": np.zeros(tile.first.size),
+            "is_live": np.zeros(tile.first.size),
             "capacity": capacity,
         }
 

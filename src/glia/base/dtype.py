@@ -99,8 +99,9 @@ C128 = _dtype("c128", 128, Kind.COMPLEX, np.complex128)
 
 
 def _packed(name: str, element: DType) -> DType:
+    """A word of four numbers; its field has NKI's name, which programs seek in `str(dtype)`."""
     bits = 4 * element.bits
-    word = np.dtype([(name, f"<u{bits // 8}")])
+    word = np.dtype([(f"float{name[1]}_{name[2:]}", f"<u{bits // 8}")])
     return DType(name, bits, Kind.PACKED, word, element)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from glia.base.dtype import F8E8M0FNU, PRED, TF32, DType, integer_limits
+from glia.base.dtype import F8E8M0FNU, PRED, TF32, DType, from_numpy, integer_limits
 from glia.base.errors import Unspecified
 
 Array = np.ndarray[Any, Any]
@@ -33,7 +33,7 @@ def widen(array: Array) -> Array:
 def _float32_words(array: Array) -> Array:
     """The float32 words of a tf32 array; Unspecified for packed values, which are no numbers."""
     if array.dtype != TF32.numpy:
-        raise Unspecified(f"arithmetic on {array.dtype.names[0]}")
+        raise Unspecified(f"arithmetic on {from_numpy(array.dtype)}")
     return array[TF32.name]
 
 

@@ -231,6 +231,18 @@ def test_packed_values_lie_from_the_lowest_bits_up(dtype: DType) -> None:
     assert from_numpy(words.dtype) is dtype
 
 
+@pytest.mark.parametrize(
+    ("dtype", "name"),
+    [
+        (F8E4M3FN_X4, "float8_e4m3fn_x4"),
+        (F8E5M2_X4, "float8_e5m2_x4"),
+        (F4E2M1FN_X4, "float4_e2m1fn_x4"),
+    ],
+)
+def test_packed_host_dtypes_are_named_as_in_nki(dtype: DType, name: str) -> None:
+    assert name in str(dtype.numpy)  # programs choose by this text how weights are unpacked
+
+
 @pytest.mark.parametrize("dtype", [F8E4M3FN_X4, F8E5M2_X4, F4E2M1FN_X4], ids=str)
 def test_packed_values_are_no_numbers(dtype: DType) -> None:
     with pytest.raises(Unspecified, match=f"arithmetic on {dtype}"):

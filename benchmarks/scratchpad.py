@@ -16,7 +16,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from glia.arch import get_target
-from glia.compiler import run_pipeline
 from glia.frontend.hlo import import_hlo
 from glia.isa.operand import Memory
 from glia.machine.ir import Program
@@ -26,6 +25,7 @@ from glia.machine.passes.pack_intervals import Block, largest_live_set
 from glia.machine.passes.place import place
 from glia.machine.scratchpad import scratchpad, temporaries_in_hbm
 from glia.options import CompileOptions
+from glia.pass_runner import run_pipeline
 from glia.timing.simulate import simulate_timing
 
 MOST_OF_LIVE = 1.1  # of the largest live set

@@ -551,3 +551,9 @@ PIPELINE: tuple[Pass, ...] = (
         after={"place": "tiles that share an address must wait for each other"},
     ),
 )
+
+BEFORE_CASTS = PIPELINE[[each.name for each in PIPELINE].index("cast_dtypes") - 1].name
+"""The pass up to which all alternatives of a model's precision are alike."""
+
+BEFORE_LEVELS = PIPELINE[["optlevel" in each.options for each in PIPELINE].index(True) - 1].name
+"""The pass up to which all levels of optimisation are alike."""

@@ -17,10 +17,11 @@ import pytest
 from glia.cli import console
 from glia.cli.conformance import with_progress
 from glia.cli.console import Progress
-from glia.compiler import PassStart, compile_graph
+from glia.compiler import compile_graph
 from glia.conformance.suite_outcomes import PASS, SuiteOutcome
 from glia.frontend.registry import read_module
 from glia.options import CompileOptions
+from glia.pass_runner import PassStart
 from glia.pipeline import PIPELINE
 from support.corpus import PROGRAMS, hlo_bytes
 

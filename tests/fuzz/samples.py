@@ -15,7 +15,6 @@ import numpy as np
 
 import glia
 from fuzz.mutations import tar_of
-from glia.compiler import PassResult, text_of
 from glia.kernels.cumsum import cumsum
 from glia.kernels.images.average_pool2d import average_pool2d
 from glia.machine.builder.program_builder import ProgramBuilder
@@ -24,6 +23,7 @@ from glia.machine.passes.insert_semaphores import insert_semaphores
 from glia.machine.passes.place import place
 from glia.neff.package import Neff
 from glia.ntff.trace_file import RunReport, TraceFile, hash_of
+from glia.pass_runner import PassResult, text_of
 from glia.profile.report import profile_programs
 from support.corpus import BY_NAME, PROGRAMS, hlo_bytes
 from support.hlo_text import entry

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from glia.compiler import PassResult, run_pipeline, text_of
 from glia.frontend.registry import read_module
 from glia.options import CompileOptions
+from glia.pass_runner import PassResult, run_pipeline, text_of
 from glia.pipeline import PIPELINE
 from support.corpus import BY_NAME, hlo_bytes
 from support.golden_text import without_lines

@@ -12,7 +12,6 @@ from glia.base.dtype import BF16, F32, PRED, S32, U8, U32, DType
 from glia.base.error_catalogue import declared_errors
 from glia.base.errors import ERRORS, CompileError
 from glia.cli.neuronx_cc import main as neuronx_cc
-from glia.compiler import run_pipeline
 from glia.frontend.hlo import operators
 from glia.graph import ops
 from glia.graph.ir import OPS, Graph, Node, Parameter, TensorType
@@ -22,6 +21,7 @@ from glia.isa.instructions.sync import Barrier, RegisterMove
 from glia.isa.kit import INSTRUCTIONS, Instr
 from glia.machine.ir import Program
 from glia.options import CompileOptions
+from glia.pass_runner import run_pipeline
 from support.graph_cases import CASES, Case
 
 LAWLESS = {RegisterMove, Barrier, RankId}  # no operand and no attribute that could be wrong

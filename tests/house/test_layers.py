@@ -10,9 +10,9 @@ from house.source import PACKAGE, functions, imported, nodes_of, place, python_f
 
 ORDER = (
     "base", "arch", "options", "cc_flags", "isa", "graph", "frontend", "tile", "machine", "neff",
-    "custom_call", "pipeline", "sim", "timing", "tuning", "alternatives", "compile_report",
-    "compile_messages", "cache", "compiler", "profile", "runtime", "ntff", "triage", "nki",
-    "kernels", "plan", "plugins", "conformance", "cli",
+    "custom_call", "pipeline", "pass_runner", "sim", "timing", "tuning", "alternatives",
+    "compile_report", "core_programs", "compile_messages", "cache", "compiler", "profile",
+    "runtime", "ntff", "triage", "nki", "kernels", "plan", "plugins", "conformance", "cli",
 )  # fmt: skip
 
 FRAMEWORKS = {"jax", "jaxlib", "torch", "torch_xla", "tensorflow", "mxnet", "flax", "sklearn"}

@@ -13,7 +13,6 @@ import pytest
 from glia.arch import Target, get_target
 from glia.base.affine import Affine
 from glia.base.dtype import BF16, F8E4M3FN, S32
-from glia.compiler import run_pipeline
 from glia.frontend.hlo import import_hlo
 from glia.isa.instructions.sync import RegisterMove
 from glia.isa.kit import Instr
@@ -25,6 +24,7 @@ from glia.machine.ir import Branch, Loop, Program, Statement, While
 from glia.machine.legal import program_violations, violations_by_instruction
 from glia.nki.run.trace import trace
 from glia.options import CompileOptions
+from glia.pass_runner import run_pipeline
 from support.clean_programs import clean
 from support.corpus import PROGRAMS, hlo_bytes
 

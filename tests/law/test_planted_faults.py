@@ -16,7 +16,6 @@ import glia
 from glia.arch import get_target
 from glia.base.affine import Affine
 from glia.base.errors import CompileError, InternalError
-from glia.compiler import run_pipeline
 from glia.frontend.hlo import import_hlo
 from glia.isa.instructions.sync import Barrier, RegisterAlu
 from glia.isa.operand import Signal, Tile, Wait
@@ -28,6 +27,7 @@ from glia.machine.builder.errors import BrokenProgram, IllegalInstruction
 from glia.machine.ir import Loop, Program, While
 from glia.machine.legal import program_violations, verify
 from glia.options import CompileOptions
+from glia.pass_runner import run_pipeline
 from glia.sim.order.concurrent import Deadlock, Race, run_concurrently
 from glia.sim.order.race import UnsetRegister
 from glia.sim.policy import (

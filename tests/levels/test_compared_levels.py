@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import glia
-import glia.alternatives
+import glia.core_programs
 from glia.alternatives import ComparedLevel, fastest_level
 from glia.base.errors import Misfit
 from glia.machine.ir import Program
@@ -96,7 +96,7 @@ def test_a_level_whose_process_is_killed_is_built_here(monkeypatch: pytest.Monke
 
 
 def test_any_number_of_processes_gives_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(glia.alternatives, "LEAST_SECONDS", 0)
+    monkeypatch.setattr(glia.core_programs, "LEAST_SECONDS", 0)
     arrays = [np.ones((256, 256), np.float32)] * 2
     module = jax.jit(lambda a, b: jax.nn.softmax(jnp.tanh(a @ b))).lower(*arrays)
     neffs = [glia.compile(module, optlevel=3, num_parallel_jobs=jobs) for jobs in (1, 2, 8)]

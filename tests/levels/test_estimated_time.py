@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from glia.arch import get_target
-from glia.compiler import run_pipeline
 from glia.frontend.registry import read_module
 from glia.options import CompileOptions
+from glia.pass_runner import run_pipeline
 from glia.tile.contraction import contraction_operands
 from glia.tile.estimated_time import nest_ns
 from glia.tile.ir import Nest, Program

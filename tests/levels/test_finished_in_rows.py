@@ -11,9 +11,9 @@ import pytest
 from ml_dtypes import bfloat16
 
 import glia
-from glia.compiler import run_pipeline
 from glia.frontend.registry import read_module
 from glia.options import CompileOptions
+from glia.pass_runner import run_pipeline
 from glia.tile.contraction import contraction_operands
 from glia.tile.ir import Nest, Program, While
 from support.targets import CORES

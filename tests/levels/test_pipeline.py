@@ -11,11 +11,11 @@ import glia
 import glia.machine.passes.insert_semaphores as semaphores_module
 from glia.base.affine import Affine
 from glia.base.errors import CompileError, InternalError
-from glia.compiler import PassResult, run_pipeline
 from glia.frontend.hlo import import_hlo
 from glia.graph.flops import count_flops
 from glia.isa.instructions.dma import DmaCopy
 from glia.options import CHOICES, BadOption, CompileOptions, UnsupportedLogicalCore, check_options
+from glia.pass_runner import PassResult, run_pipeline
 from glia.pipeline import PIPELINE
 from support.clean_programs import plant
 from support.corpus import BY_NAME, PROGRAMS, assert_close, hlo_bytes

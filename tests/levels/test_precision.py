@@ -17,11 +17,11 @@ import glia.alternatives
 from glia.base.child_process import ChildProcess
 from glia.base.dtype import F16, F32, TF32
 from glia.base.errors import InternalError
-from glia.compiler import PassResult, run_pipeline
 from glia.frontend.registry import read_module
 from glia.graph.evaluate import evaluate as evaluate_graph
 from glia.isa.instructions.tensor import NcMatmul, NcTranspose
 from glia.options import CompileOptions
+from glia.pass_runner import PassResult, run_pipeline
 from glia.tile.evaluate import evaluate as evaluate_tile
 from glia.tile.legal import verify
 from glia.tile.text import parse_program, print_program

@@ -13,13 +13,14 @@ import glia
 from glia.base.affine import Affine
 from glia.base.dtype import BF16, F16, F32, S32, U32, DType, from_numpy
 from glia.base.errors import InternalError
-from glia.compiler import compile_graph, run_pipeline
+from glia.compiler import compile_graph
 from glia.graph.evaluate import evaluate
 from glia.graph.ir import Graph, Node, Parameter, TensorType
 from glia.graph.rules.constructors import apply, pick, places, reshape, splat_like
 from glia.isa.instructions.gpsimd_gather import NcNGather
 from glia.machine.ir import walk
 from glia.options import CompileOptions
+from glia.pass_runner import run_pipeline
 from glia.tile import evaluate as tile_evaluate
 from glia.tile.ir import Nest, Program
 from glia.tile.legal import verify

@@ -13,13 +13,13 @@ from jax import lax
 
 import glia
 from glia.arch.instances import get_target
-from glia.compiler import run_pipeline
 from glia.frontend.hlo import import_hlo
 from glia.isa.instructions.dma import DmaCopy
 from glia.isa.operand import Memory, usable_bytes_per_partition
 from glia.machine.ir import Program
 from glia.machine.passes.on_chip_space import OnChipMemoryFull
 from glia.options import CompileOptions
+from glia.pass_runner import run_pipeline
 from glia.tile.passes.choose_layouts import evict
 from support.corpus import BY_NAME, assert_close, hlo_bytes
 
@@ -59,7 +59,7 @@ def test_a_resident_buffer_that_is_not_live_where_memory_is_full_stays() -> None
 def one_level(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing but the level that is asked for is compiled."""
     monkeypatch.setattr(
-        "glia.alternatives.fastest_level",
+        "glia.core_programs.fastest_level",
         lambda options, build, processes: (build(options), options.optlevel, ()),
     )
 

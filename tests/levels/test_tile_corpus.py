@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from glia.base.scanner import TextError
-from glia.compiler import run_pipeline
 from glia.frontend.hlo import import_hlo
 from glia.options import CompileOptions
+from glia.pass_runner import run_pipeline
 from glia.tile.evaluate import evaluate
 from glia.tile.expand.expand_scalars import expand_scalars
 from glia.tile.expand.scalar_terms import is_direct

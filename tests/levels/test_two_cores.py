@@ -17,13 +17,13 @@ import pytest
 from jax import lax
 
 from glia.arch import get_target
-from glia.compiler import run_pipeline
 from glia.frontend.registry import read_module
 from glia.machine.ir import Program as MachineProgram
 from glia.machine.merge_cores import joined_program
 from glia.machine.shared_places import separate_memories, shared_places
 from glia.neff.package import Neff
 from glia.options import CompileOptions
+from glia.pass_runner import run_pipeline
 from glia.pipeline import BEFORE_CORES
 from glia.runtime.errors import ProgramFault
 from glia.runtime.model import Model, load

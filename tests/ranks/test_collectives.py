@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 from glia.base.dtype import F32, S32, DType
-from glia.compiler import compile_graph, run_pipeline
+from glia.compiler import compile_graph
 from glia.graph import ops
 from glia.graph.evaluate import random_inputs
 from glia.graph.exchanges.number_ranks import number_ranks
 from glia.graph.ir import Graph, Node, Parameter, TensorType, TupleType
 from glia.graph.participants import evaluate_participants, run_participants
 from glia.options import CompileOptions
+from glia.pass_runner import run_pipeline
 from glia.runtime.model import load
 from glia.tile.evaluate import evaluate
 from glia.tile.ir import Program

@@ -12,7 +12,7 @@ from jax.sharding import AbstractMesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import glia
-from glia import alternatives
+from glia import alternatives, core_programs
 from glia.arch import get_target
 from glia.frontend.errors import BadStableHlo
 from glia.neff.package import Neff
@@ -46,7 +46,8 @@ def halved(monkeypatch: pytest.MonkeyPatch) -> None:
     def first(builds: Sequence[Callable[[], Neff]], *_: int, **__: int) -> tuple[object, ...]:
         return builds[0](), 0, (None,) * len(builds)
 
-    monkeypatch.setattr(divide, "divide", halves)
+    monkeypatch.setattr(core_programs, "divide", halves)
+    monkeypatch.setattr(core_programs, "fastest", first)
     monkeypatch.setattr(alternatives, "fastest", first)
     monkeypatch.setattr(alternatives, "without_strategy", lambda ladder, _: ladder)
 

@@ -13,13 +13,13 @@ from jax.sharding import AbstractMesh
 from jax.sharding import PartitionSpec as P
 
 import glia
-from glia.compiler import run_pipeline
 from glia.frontend.registry import read_module
 from glia.graph.ir import Graph
 from glia.graph.ops import While as GraphWhile
 from glia.graph.recurrences.all_iterations import iterations
 from glia.neff.package import Neff
 from glia.options import CompileOptions
+from glia.pass_runner import run_pipeline
 from glia.tile.ir import Exchange, Nest, Program, While
 from glia.tile.nest_rewriting import copied_buffer
 from ranks.jax_programs import RankedProgram, random

@@ -14,12 +14,12 @@ from jax.sharding import AbstractMesh
 from jax.sharding import PartitionSpec as P
 
 import glia
-from glia.compiler import run_pipeline
 from glia.frontend.registry import read_module
 from glia.graph.ir import Graph
 from glia.graph.ops import Collective, While
 from glia.graph.participants import evaluate_participants
 from glia.options import CompileOptions
+from glia.pass_runner import run_pipeline
 from ranks.jax_programs import piece, random
 
 RANKS = 8

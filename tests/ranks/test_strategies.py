@@ -15,13 +15,13 @@ from jax.sharding import PartitionSpec as P
 
 import glia
 from glia.alternatives import latency_us
-from glia.compiler import PassResult, run_pipeline
 from glia.frontend.registry import read_module
 from glia.graph.ir import Graph
 from glia.isa.instructions.collectives import Collective, CollectivePermute
 from glia.machine import ir as machine
 from glia.neff.package import Neff
 from glia.options import CompileOptions
+from glia.pass_runner import PassResult, run_pipeline
 from glia.sim.ranks.rank_threads import run_ranks_strictly
 from glia.tile.contraction import contraction_operands
 from glia.tile.dependences import predecessors

@@ -14,7 +14,6 @@ import pytest
 
 import glia
 from glia import nki
-from glia.compiler import run_pipeline
 from glia.frontend.errors import MalformedModule
 from glia.frontend.hlo_import.hlo_proto import messages
 from glia.frontend.registry import read_module
@@ -28,6 +27,7 @@ from glia.nki.beta1.run.framework_calls import nki_call
 from glia.nki.language import NkiTensor
 from glia.nki.names.errors import BadLaunch, NoDerivative, NotInNki
 from glia.options import CompileOptions
+from glia.pass_runner import run_pipeline
 from glia.plugins.jax import on_device
 
 ROWS, COLUMNS = 128, 64

@@ -15,7 +15,6 @@ import pytest
 import glia
 import glia.nki.isa as nisa
 import glia.nki.language as nl
-from glia.compiler import run_pipeline
 from glia.frontend.errors import BadCustomCall, KernelOfAnotherTarget
 from glia.frontend.registry import read_module
 from glia.kernels.cumsum import cumsum
@@ -25,6 +24,7 @@ from glia.nki import jit
 from glia.nki.language import NkiTensor
 from glia.nki.run.trace import trace
 from glia.options import CompileOptions
+from glia.pass_runner import run_pipeline
 from glia.plugins.jax import on_device
 from glia.tile.text import parse_program, print_program
 

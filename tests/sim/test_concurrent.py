@@ -10,7 +10,6 @@ import pytest
 
 from glia.base.affine import Affine
 from glia.base.dtype import F32, S32
-from glia.compiler import run_pipeline
 from glia.frontend.hlo import import_hlo
 from glia.isa.instructions.dma import DmaCopy
 from glia.isa.instructions.sync import Barrier, RegisterLoad
@@ -22,6 +21,7 @@ from glia.machine.passes.double_buffer import double_buffer
 from glia.machine.passes.insert_semaphores import insert_semaphores
 from glia.machine.passes.place import place
 from glia.options import CompileOptions
+from glia.pass_runner import run_pipeline
 from glia.sim.order.concurrent import Deadlock, run_concurrently, streams_of
 from glia.sim.order.race import Race
 from glia.sim.policy import MalformedProgram

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import glia
-from glia.compiler import text_of
+from glia.pass_runner import text_of
 from glia.sim.order.concurrent import run_concurrently, streams_of
 from support.hlo_text import entry
 

@@ -26,7 +26,6 @@ from glia.base.dtype import F8E4M3FN, F32
 from glia.base.errors import InternalError
 from glia.cc_flags import tracing_for
 from glia.cli.glia import main
-from glia.compiler import PassResult, run_pipeline
 from glia.frontend.hlo import import_hlo
 from glia.graph.evaluate import random_inputs
 from glia.graph.ir import Graph, Node, Parameter, TensorType
@@ -39,6 +38,7 @@ from glia.kernels.softmax import softmax
 from glia.machine.ir import Program
 from glia.machine.ordering.moved_bits import MovedBits
 from glia.options import CompileOptions
+from glia.pass_runner import PassResult, run_pipeline
 from glia.pipeline import PIPELINE
 from glia.tile.ir import Apply, Literal, Nest
 from glia.tile.ir import Program as TileProgram

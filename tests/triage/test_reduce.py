@@ -20,7 +20,6 @@ import glia.machine.emit.fitting as fitting
 import glia.machine.emit.lower as emit_module
 from glia.base.errors import InternalError
 from glia.cli.glia import main
-from glia.compiler import run_pipeline
 from glia.frontend.errors import NotAnHloModule
 from glia.frontend.hlo import import_hlo
 from glia.graph.evaluate import evaluate, random_inputs
@@ -28,6 +27,7 @@ from glia.graph.ir import Graph
 from glia.graph.ops import Dot, While
 from glia.isa.instructions.scalar import Activation
 from glia.options import CompileOptions
+from glia.pass_runner import run_pipeline
 from glia.triage.bisect import bisect
 from glia.triage.errors import NotReproduced
 from glia.triage.shrink import Shrinking, reduce_module

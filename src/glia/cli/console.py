@@ -11,7 +11,7 @@ import time
 from types import FrameType, TracebackType
 
 from glia.compile_messages import printable
-from glia.compiler import PassStart
+from glia.pass_runner import PassStart
 
 REFRESH_SECONDS = 0.5  # of the line on a terminal
 LOG_SECONDS = 10.0  # between lines where there is no terminal

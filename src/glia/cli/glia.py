@@ -576,9 +576,9 @@ def show(
       glia show model.hlo.pb
       glia show model.hlo.pb --after canonicalize
     """
-    from glia.compiler import IMPORT, run_pipeline, text_of
     from glia.frontend.registry import read_module
     from glia.options import check_options
+    from glia.pass_runner import IMPORT, run_pipeline, text_of
     from glia.pipeline import PIPELINE
 
     levels = {IMPORT: "graph"} | {step.name: step.makes for step in PIPELINE}

@@ -27,8 +27,9 @@ from glia.cli.console import Progress
 from glia.cli.errors import NotOneFile
 from glia.cli.guard import GuardedGroup, check_writable
 from glia.compile_messages import LEVELS, Console, severity
-from glia.compiler import PassResult, compile_module, write_dump
+from glia.compiler import compile_module, write_dump
 from glia.options import CHOICES, DOWNCASTS, CompileOptions, check_options
+from glia.pass_runner import PassResult
 
 TARGETS = tuple(map(str, CHOICES["target"]))
 EXAMPLES = """\b

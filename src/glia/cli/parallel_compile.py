@@ -32,10 +32,10 @@ from glia.cache.store import VARIABLE as CACHE_VARIABLE
 from glia.cc_flags import resolve_options
 from glia.cli.errors import BadCommandLine, CollectingFailed, ProgramsFailed
 from glia.cli.guard import USER_ERROR, GuardedCommand
-from glia.compiler import run_pipeline
 from glia.frontend.hlo import IMPORTERS, import_hlo
 from glia.frontend.hlo_import.hlo_proto import parse_module
 from glia.frontend.registry import read_module_file
+from glia.pass_runner import run_pipeline
 from glia.pipeline import BEFORE_CORES
 
 RETRIES = "NEURON_PARALLEL_COMPILE_MAX_RETRIES"

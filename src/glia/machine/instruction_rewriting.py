@@ -31,9 +31,13 @@ def map_patterns(statement: Statement, change: Callable[[Pattern], Pattern]) -> 
     for name in (*statement.operand_declarations, *statement.attribute_names):
         value = getattr(statement, name)
         if isinstance(value, Pattern):
-            changes[name] = change(value)
+            changed: Any = change(value)
+            if changed is not value:
+                changes[name] = changed
         elif isinstance(value, tuple) and any(isinstance(each, Pattern) for each in value):
-            changes[name] = tuple(change(each) for each in value)
+            changed = tuple(change(each) for each in value)
+            if any(new is not old for new, old in zip(changed, value, strict=True)):
+                changes[name] = changed
     return dataclasses.replace(statement, **changes) if changes else statement
 
 

@@ -11,8 +11,7 @@ from glia.machine.ir import Program
 from glia.machine.passes.on_chip_space import round_up
 from glia.machine.passes.place import HBM_ALIGNMENT, check_device_memory
 from glia.tile import ir as tile
-
-SHARED = ("input", "output", "shared")
+from glia.tile.cores.same_code import SHARED
 
 
 def shared_places(program: tile.Program) -> tuple[dict[str, int], int]:
@@ -25,6 +24,16 @@ def shared_places(program: tile.Program) -> tuple[dict[str, int], int]:
             places[name] = end
             end = round_up(end + buffer.elements * storage_dtype(buffer.dtype).bytes, HBM_ALIGNMENT)
     return places, end
+
+
+def shared_tiles(program: Program, nests: tile.Program) -> dict[str, str]:
+    """The tiles of a core's program that hold the buffers of its nests that all cores address."""
+    buffers = {at: name for name, at in shared_places(nests)[0].items()}
+    found = {}
+    for name, at in program.addresses.items():
+        if at in buffers and program.tiles[name].memory is Memory.HBM:
+            found[buffers[at]] = name
+    return found
 
 
 def separate_memories(

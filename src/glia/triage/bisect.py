@@ -11,12 +11,12 @@ import numpy as np
 from glia.base.dtype import from_numpy
 from glia.base.errors import CompileError, Unspecified
 from glia.base.loc import UNKNOWN, Loc
-from glia.compiler import IMPORT, PassResult, Starting, run_pipeline
 from glia.graph.ir import Graph
 from glia.isa.kit import Instr
 from glia.machine.ir import Program
 from glia.machine.text import print_instruction
 from glia.options import CompileOptions
+from glia.pass_runner import IMPORT, PassResult, Starting, run_pipeline
 from glia.pipeline import PIPELINE
 from glia.sim.order.concurrent import run_concurrently
 from glia.sim.policy import Policy

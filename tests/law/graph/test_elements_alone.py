@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 import glia
-from glia.compiler import run_pipeline
 from glia.frontend.registry import read_module
 from glia.graph.evaluate import evaluate
 from glia.graph.ir import Graph
 from glia.graph.ops import Gather, Map, Reduce, Scatter
 from glia.graph.passes.compute_elements_alone import compute_elements_alone
 from glia.options import CompileOptions
+from glia.pass_runner import run_pipeline
 from support.targets import CORES
 
 ROWS, COLUMNS = 6, 96

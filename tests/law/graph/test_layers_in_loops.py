@@ -14,11 +14,11 @@ from jax import lax
 
 import glia
 from glia.alternatives import latency_us
-from glia.compiler import run_pipeline
 from glia.frontend.registry import read_module
 from glia.machine.ir import Program as MachineProgram
 from glia.machine.ir import While as MachineWhile
 from glia.options import CompileOptions
+from glia.pass_runner import run_pipeline
 from glia.tile.ir import Nest, Program, While
 
 TARGETS = ("trn1", "trn2", "trn3")

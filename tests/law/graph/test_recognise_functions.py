@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from jax.scipy.special import erfc
 
-from glia.compiler import run_pipeline
 from glia.frontend.stablehlo import import_lowered
 from glia.graph.evaluate import evaluate
 from glia.graph.ir import Graph
 from glia.graph.ops import Map
 from glia.graph.passes.recognise_functions import recognise_functions
 from glia.options import CompileOptions
+from glia.pass_runner import run_pipeline
 
 Array = np.ndarray[Any, Any]
 Function = Callable[..., Any]

@@ -23,7 +23,7 @@ from glia.base.dtype import (
     U32,
     DType,
 )
-from glia.compiler import compile_graph, run_pipeline
+from glia.compiler import compile_graph
 from glia.graph.evaluate import evaluate
 from glia.graph.expand.small_floats import expand_small_floats
 from glia.graph.ir import Graph, Node, Parameter, TensorType
@@ -42,6 +42,7 @@ from glia.graph.ops.scalar_regions import combiner
 from glia.graph.rules.constructors import constant
 from glia.graph.rules.regions import all_nodes, tensor_types
 from glia.options import CompileOptions
+from glia.pass_runner import run_pipeline
 from glia.runtime.model import load
 from support.targets import CORES
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from jax import lax
 
 import glia
-from glia.compiler import run_pipeline
 from glia.frontend.registry import read_module
 from glia.options import CompileOptions
+from glia.pass_runner import run_pipeline
 from glia.tile.ir import Nest, Program, While
 
 TARGETS = ("trn1", "trn2", "trn3")

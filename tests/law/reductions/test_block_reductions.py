@@ -14,9 +14,9 @@ from ml_dtypes import bfloat16
 
 import glia
 from glia.arch.instances import COMPILED_TARGETS
-from glia.compiler import run_pipeline
 from glia.frontend.registry import read_module
 from glia.options import CompileOptions
+from glia.pass_runner import run_pipeline
 from glia.tile.evaluate import memory_of, run_block
 from glia.tile.ir import Program
 from glia.tile.legal import verify

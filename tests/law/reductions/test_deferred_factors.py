@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from glia.compiler import run_pipeline
 from glia.frontend.registry import read_module
 from glia.options import CompileOptions
+from glia.pass_runner import run_pipeline
 from glia.tile.evaluate import memory_of, run_block
 from glia.tile.ir import Program
 from glia.tile.legal import verify

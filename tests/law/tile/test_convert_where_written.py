@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import glia
-from glia.compiler import PassResult
 from glia.isa.instructions.vector import TensorCopy
 from glia.machine.emit.groups import convert_where_written as pass_module
 from glia.machine.ir import Program, walk
+from glia.pass_runner import PassResult
 from glia.tile.passes import group_nests
 from support.targets import CORES
 

@@ -9,12 +9,12 @@ import pytest
 
 import glia
 from glia.arch import Arch
-from glia.compiler import run_pipeline
 from glia.frontend.registry import read_module
 from glia.isa.instructions.dma import DmaCopy
 from glia.isa.instructions.dma_transpose import DmaTranspose
 from glia.machine.ir import walk
 from glia.options import CompileOptions
+from glia.pass_runner import run_pipeline
 from glia.tile.ir import Load, Nest
 from glia.tile.passes import schedule
 from support.targets import CORES

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 import glia
-from glia.compiler import run_pipeline
 from glia.frontend.hlo import import_hlo
 from glia.frontend.registry import read_module
 from glia.isa.instructions.dma import DmaCopy
@@ -23,6 +22,7 @@ from glia.machine.emit.refusal import Refusal
 from glia.machine.ir import Loop, walk
 from glia.machine.overlap import overlap_plan, reuse_tiles
 from glia.options import CompileOptions
+from glia.pass_runner import run_pipeline
 from glia.sim.order.concurrent import run_concurrently, streams_of
 from glia.sim.run import run
 from glia.tile.ir import Program

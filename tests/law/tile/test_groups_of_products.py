@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 import glia
-from glia.compiler import run_pipeline
 from glia.frontend.registry import read_module
 from glia.machine.emit.groups import group as emission
 from glia.machine.emit.refusal import Refusal
 from glia.options import CompileOptions
+from glia.pass_runner import run_pipeline
 from glia.tile.ir import Program
 from glia.tile.passes import group_nests
 from support.targets import CORES

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import glia
-from glia.compiler import run_pipeline
 from glia.frontend.registry import read_module
 from glia.options import CompileOptions
+from glia.pass_runner import run_pipeline
 from glia.tile.evaluate import evaluate
 from glia.tile.ir import Nest, Program
 from glia.tile.legal import verify

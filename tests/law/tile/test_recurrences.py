@@ -16,7 +16,6 @@ import glia
 from glia.base.affine import Affine
 from glia.base.dtype import F32, S32
 from glia.base.errors import InternalError
-from glia.compiler import run_pipeline
 from glia.frontend.registry import read_module
 from glia.graph import ops
 from glia.isa.instructions.scalar import Activation
@@ -24,6 +23,7 @@ from glia.isa.instructions.vector_statistics import TensorTensorScan
 from glia.isa.operand import Pattern
 from glia.machine.ir import walk
 from glia.options import CompileOptions
+from glia.pass_runner import run_pipeline
 from glia.tile import ir
 from glia.tile.column_operands import column_axes
 from glia.tile.evaluate import evaluate

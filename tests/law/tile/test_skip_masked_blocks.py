@@ -15,12 +15,12 @@ import pytest
 import glia
 from glia.base.affine import Affine
 from glia.base.dtype import F32, PRED, S32
-from glia.compiler import PassResult, run_pipeline
 from glia.frontend.registry import read_module
 from glia.graph.scalar import OPPOSITE
 from glia.machine.emit import lower
 from glia.machine.emit.refusal import Refusal
 from glia.options import CompileOptions
+from glia.pass_runner import PassResult, run_pipeline
 from glia.tile.affine_predicates import masked
 from glia.tile.evaluate import evaluate
 from glia.tile.group_legal import why_illegal

@@ -13,9 +13,10 @@ import pytest
 import glia.tuning.choose_blocks as choosing
 import glia.tuning.nest_time as timing
 from glia.base.compilation_memo import one_compilation
-from glia.compiler import compile_graph, run_pipeline
+from glia.compiler import compile_graph
 from glia.frontend.registry import read_module
 from glia.options import CompileOptions
+from glia.pass_runner import run_pipeline
 from glia.tile.evaluate import evaluate
 from glia.tile.ir import Program
 from glia.tile.legal import verify

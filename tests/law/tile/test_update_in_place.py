@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 import glia
-from glia.compiler import compile_graph, run_pipeline
+from glia.compiler import compile_graph
 from glia.frontend.registry import read_module
 from glia.options import CompileOptions
+from glia.pass_runner import run_pipeline
 from glia.tile.evaluate import evaluate
 from glia.tile.passes.update_in_place import update_in_place
 from support.targets import CORES

@@ -15,12 +15,13 @@ import glia
 from glia.alternatives import ComparedLevel
 from glia.arch import get_target
 from glia.base.errors import CompileError
-from glia.compiler import PassResult, compile_graph, run_pipeline
+from glia.compiler import compile_graph
 from glia.graph.evaluate import evaluate
 from glia.graph.ir import Graph
 from glia.machine.ir import Program as MachineProgram
 from glia.neff.package import Neff
 from glia.options import CompileOptions
+from glia.pass_runner import PassResult, run_pipeline
 from glia.tile.cores.divide import divided
 from glia.tile.cores.sharing import Sharing
 from glia.tile.evaluate import evaluate as evaluate_nests
@@ -111,9 +112,9 @@ def _by_two_cores(case: Case, cast: Graph, options: CompileOptions) -> Sequence[
 
     random = np.random.default_rng(case.seed)
     with (
-        mock.patch("glia.tile.cores.divide.divide", drawn),
-        mock.patch("glia.alternatives.fastest", _first_of),
-        mock.patch("glia.alternatives.fastest_level", _level_asked_for),
+        mock.patch("glia.core_programs.divide", drawn),
+        mock.patch("glia.core_programs.fastest", _first_of),
+        mock.patch("glia.core_programs.fastest_level", _level_asked_for),
     ):
         neff = compile_graph(cast, dataclasses.replace(options, auto_cast="none"))
     return glia.load(neff, device="reference")(*case.arrays)
@@ -151,7 +152,7 @@ def _alternatives(are_made: bool) -> Iterator[None]:
         return
     with (
         mock.patch("glia.alternatives.with_generic", lambda ladder: tuple(ladder)),
-        mock.patch("glia.alternatives.fastest_level", _level_asked_for),
+        mock.patch("glia.core_programs.fastest_level", _level_asked_for),
     ):
         yield
 

@@ -3,8 +3,8 @@
 Each nest is halved along an axis, computed by one core alone, or by each core for itself; branches,
 kernels and exchanges between ranks run on the first core, and so do loops that are not counted: see
 `counted_loops`. A barrier stands wherever a core accesses what the other one has written since the
-last one, or writes what it has read. The choice is a local search from several beginnings: all by
-one core, along the first axes (rows, batches, heads), along the last ones (columns), and by each
+last one, or writes what it has read. The choice is a local search from several beginnings: along
+the first axes (rows, batches, heads), along the last ones (columns), all by one core, and by each
 core for itself.
 """
 
@@ -31,6 +31,7 @@ SWEEPS = 8  # of the local search, at most
 # Times a transfer's latency, that a barrier takes: a store, a load, and engines that run empty and
 # fill up again; BERT's layers of 128 rows pause for 5 to 6 us at each on Trn2
 MEETING = 5
+NEAR = 1.05  # times what nests take at least without barriers: no other beginning is tried
 NO_CHANGES: Mapping[int, str] = {}
 MOST_TOGETHER = 48  # nests whose choices change at one time
 
@@ -140,12 +141,16 @@ class Sharing:
 
     def search(self) -> float:
         """Choose; the estimated time with barriers."""
+        numbered = enumerate(self.choices)
+        least = sum(min(self._view(n, each).ns for each in choices) for n, choices in numbered)
         best: tuple[float, list[str]] | None = None
         for beginning in self._beginnings():
             self.chosen = beginning
             found = self._descend()
             if best is None or found < best[0]:
                 best = found, self.chosen
+            if found <= NEAR * least:
+                break
         assert best is not None
         self.chosen = best[1]
         return best[0]
@@ -165,13 +170,13 @@ class Sharing:
     # --- the search -------------------------------------------------------------------------------
 
     def _beginnings(self) -> Iterator[list[str]]:
-        """All by one core; all along their first axes, and the last; by each core for itself."""
+        """All along their first axes, and the last; by one core; by each core for itself."""
         axes = [[c for c in choices if c not in (ALONE, BOTH)] for choices in self.choices]
         alone = self._wherever_allowed(ALONE)
         first = [each[0] if each else other for each, other in zip(axes, alone, strict=True)]
-        yield alone
         yield first
         yield [each[-1] if each else other for each, other in zip(axes, alone, strict=True)]
+        yield alone
         pairs = zip(self.choices, first, strict=True)
         yield [BOTH if BOTH in choices else axis for choices, axis in pairs]
 

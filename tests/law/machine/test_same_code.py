@@ -66,6 +66,19 @@ def convolved(x: Any, w: Any) -> Any:
     return jax.nn.relu(jax.lax.conv(x, w, (1, 1), "SAME"))
 
 
+def rotary(x: Any, cosine: Any, sine: Any) -> Any:
+    left, right = x[..., :32], x[..., 32:]
+    turned = (left * cosine - right * sine, right * cosine + left * sine)
+    return jnp.concatenate(turned, axis=-1)
+
+
+def adamw(weight: Any, mean: Any, square: Any, slope: Any) -> Any:
+    mean = 0.9 * mean + 0.1 * slope
+    square = 0.999 * square + 0.001 * slope * slope
+    step = mean / (jnp.sqrt(square) + 1e-8) + 0.01 * weight
+    return weight - 1e-3 * step, mean, square
+
+
 def ones(*shapes: tuple[int, ...]) -> list[jax.Array]:
     return [jnp.ones(shape, jnp.bfloat16) for shape in shapes]
 
@@ -75,6 +88,8 @@ MODELS: dict[str, tuple[Callable[..., Any], list[jax.Array]]] = {
     "softmax": (jax.nn.softmax, ones((512, 640))),
     "attention": (attention, ones(*[(4, 256, 64)] * 3)),
     "convolution": (convolved, ones((4, 64, 14, 14), (64, 64, 3, 3))),
+    "rotary": (rotary, [*ones((1024, 8, 64)), *ones(*[(1024, 1, 32)] * 2)]),
+    "adamw": (adamw, ones(*[(1024, 512)] * 4)),
 }
 
 

@@ -86,11 +86,12 @@ class Chain:
 
 
 def _same_place(here: Sequence[Affine], there: Sequence[Affine], axis: str) -> set[str]:
-    """The axes of another index where the first has `axis` alone."""
+    """The axes of another index where the first has `axis` alone, and begins where it does."""
     found = set()
     for one, other in zip(here, there, strict=True):
-        if one == Affine.of(axis):
-            found.add(other.terms[0][0] if other.terms and not other.constant else "")
+        if one.terms == Affine.of(axis).terms:
+            begins_alike = one.constant == other.constant
+            found.add(other.terms[0][0] if other.terms and begins_alike else "")
     return found
 
 

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 from glia.base.affine import Affine
 from glia.options import CompileOptions
@@ -30,6 +31,7 @@ from glia.tile.ir import (
 )
 from glia.tile.nest_rewriting import are_as_one, map_leaves, map_nests, merge_axes
 
+T = TypeVar("T")
 Pair = tuple[str, str]  # an axis, and the one inside of it
 KEPT: Pair = ("", "")  # of a nest whose axes stay
 
@@ -112,26 +114,35 @@ def _has_few_rows(nest: Nest) -> bool:
 
 
 class _NestFacts:
-    """What is asked of nests again and again, of each once."""
+    """What is asked of nests again and again, of each once until it is another one.
+
+    Merging dimensions of a buffer changes every nest that accesses it.
+    """
 
     def __init__(self) -> None:
-        self._indices: dict[str, tuple[Nest, list[Affine]]] = {}
+        self._known: dict[str, tuple[Nest, dict[Hashable, Any]]] = {}
+
+    def once(self, nest: Nest, question: Hashable, answer: Callable[[], T]) -> T:
+        """The answer to a question about a nest, computed the first time."""
+        known, found = self._known.get(nest.name, (None, {}))
+        if known is not nest:
+            found = {}
+            self._known[nest.name] = nest, found
+        if question not in found:
+            found[question] = answer()
+        kept: T = found[question]
+        return kept
 
     def joins_indices(self, nest: Nest, pair: Pair) -> bool:
         """Whether a nest computes with two of its parallel axes only as if they were one."""
-        swept = nest.reduction.axes if nest.reduction else ()
-        is_parallel = not {*pair} & {*swept, *ordered_axes(nest)}
-        return is_parallel and all(
-            are_as_one(e, pair, nest.extents) for e in self._known_indices(nest)
-        )
+        return self.once(nest, ("joins", pair), lambda: self._joins_indices(nest, pair))
 
-    def _known_indices(self, nest: Nest) -> list[Affine]:
-        """The affine expressions that are values in a nest."""
-        known, found = self._indices.get(nest.name, (None, []))
-        if known is not nest:
-            found = [*_indices(nest.body), *_indices(nest.finish)]
-            self._indices[nest.name] = nest, found
-        return found
+    @staticmethod
+    def _joins_indices(nest: Nest, pair: Pair) -> bool:
+        swept = nest.reduction.axes if nest.reduction else ()
+        values = [*_indices(nest.body), *_indices(nest.finish)]
+        is_parallel = not {*pair} & {*swept, *ordered_axes(nest)}
+        return is_parallel and all(are_as_one(each, pair, nest.extents) for each in values)
 
 
 class _Search:
@@ -139,6 +150,7 @@ class _Search:
 
     def __init__(self, program: Program, facts: _NestFacts, *, temporaries_only: bool) -> None:
         self.facts = facts
+        self.temporaries_only = temporaries_only
         self.buffers = program.buffers
         self.users: dict[str, list[Nest]] = {}
         fixed = control_buffers(program.body, with_exchanges=False)  # those move flat memory
@@ -160,22 +172,27 @@ class _Search:
                 nest, pair
             ):
                 return None
-            for access in nest.accesses:
-                if self._is_joined(nest, access, pair):
-                    continue
-                first = self._first_dim(nest, access, pair)
-                if first < 0 or found.dims.get(access.buffer, first) != first:
+            for buffer, first in self._first_dims(nest, pair):
+                if first < 0 or found.dims.get(buffer, first) != first:
                     return None
-                if access.buffer in found.dims:
+                if buffer in found.dims:
                     continue
-                found.dims[access.buffer] = first
-                for user in self.users[access.buffer]:
-                    follows = self._pair_of(user, access.buffer, first)
+                found.dims[buffer] = first
+                for user in self.users[buffer]:
+                    follows = self._follows(user, buffer, first)
                     if follows is None:
                         return None
                     if follows != KEPT and found.axes.get(user.name) != follows:
                         waiting.append((user, follows))
         return found
+
+    def _first_dims(self, nest: Nest, pair: Pair) -> list[tuple[str, int]]:
+        """The accesses that two axes sweep apart: the buffer, and `_first_dim`."""
+        question = ("sweeps", self.temporaries_only, pair)
+        apart = (each for each in nest.accesses if not self._is_joined(nest, each, pair))
+        return self.facts.once(
+            nest, question, lambda: [(a.buffer, self._first_dim(nest, a, pair)) for a in apart]
+        )
 
     @staticmethod
     def _is_joined(nest: Nest, access: Load | Store, pair: Pair) -> bool:
@@ -193,6 +210,10 @@ class _Search:
         is_alone = not any({*pair} & {*each.variables} for each in others)
         is_own = access.buffer in self.mergeable
         return first if is_whole and is_plain and is_alone and is_own else -1
+
+    def _follows(self, nest: Nest, buffer: str, first: int) -> Pair | None:
+        question = ("follows", self.temporaries_only, buffer, first)
+        return self.facts.once(nest, question, lambda: self._pair_of(nest, buffer, first))
 
     def _pair_of(self, nest: Nest, buffer: str, first: int) -> Pair | None:
         """The axes with which a nest sweeps two dimensions of a buffer; None if it cannot follow.

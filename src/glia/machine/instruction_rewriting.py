@@ -45,16 +45,16 @@ def substitute_instruction(
     instruction: Instr, tiles: Mapping[str, Tile], variables: Mapping[str, Affine]
 ) -> Instr:
     """One instruction with tiles and variables replaced by name."""
-    changes: dict[str, Any] = {}
+    fields = dict(vars(instruction))
     for name in (*instruction.operand_declarations, *instruction.attribute_names):
-        value = getattr(instruction, name)
-        if isinstance(value, Pattern):
-            changes[name] = _substitute_pattern(value, tiles, variables)
-        elif isinstance(value, tuple) and any(isinstance(each, Pattern) for each in value):
-            changes[name] = tuple(_substitute_pattern(each, tiles, variables) for each in value)
-        elif isinstance(value, Affine):
-            changes[name] = _simplify_attribute(instruction, name, value.substitute(variables))
-    return dataclasses.replace(instruction, **changes) if changes else instruction
+        value = fields[name]
+        if value.__class__ is Pattern:
+            fields[name] = _substitute_pattern(value, tiles, variables)
+        elif value.__class__ is tuple and any(each.__class__ is Pattern for each in value):
+            fields[name] = tuple([_substitute_pattern(each, tiles, variables) for each in value])
+        elif value.__class__ is Affine:
+            fields[name] = _simplify_attribute(instruction, name, value.substitute(variables))
+    return from_fields(type(instruction), fields)
 
 
 def replace_tiles(instruction: Instr, tiles: Mapping[str, Tile]) -> Instr:
@@ -86,12 +86,13 @@ def _simplify_attribute(instruction: Instr, name: str, value: Affine) -> Affine 
 def _substitute_pattern(
     pattern: Pattern, tiles: Mapping[str, Tile], variables: Mapping[str, Affine]
 ) -> Pattern:
+    offset, partition = pattern.offset, pattern.partition
     return Pattern(
         tiles.get(pattern.tile.name, pattern.tile),
         pattern.dtype,
         pattern.dims,
-        pattern.offset.substitute(variables),
-        pattern.partition.substitute(variables),
+        offset.substitute(variables) if offset.terms else offset,
+        partition.substitute(variables) if partition.terms else partition,
     )
 
 

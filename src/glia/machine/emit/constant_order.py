@@ -6,7 +6,8 @@ partition then reads one contiguous run, whatever the weight's own layout was.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -57,32 +58,61 @@ def pack(
 def _gather(
     load: Load, box: Box, value: np.ndarray, names: list[str], extents: list[int]
 ) -> np.ndarray:
-    """The packed array; rows beyond the last and places outside guards hold the fill."""
+    """The packed array; rows beyond the last and places outside guards hold the fill.
+
+    Where there are none of these it is a view of the constant.
+    """
+    sizes = dict(zip(names, extents, strict=True))
+    row, places = _places(box, names)
+    guarded = {load.index.index(g.expression): g.extent for g in load.guards}
+    limits = [min(n, guarded.get(position, n)) for position, n in enumerate(value.shape)]
+    bounded = [(row, max(box.rows, 1)), *zip(places, limits, strict=True)]
+    is_forward = all(factor > 0 for each in places for _, factor in each.terms)
+    if is_forward and all(_is_within(each, limit, sizes) for each, limit in bounded):
+        begin: tuple[Any, ...] = (*(slice(each.constant, None) for each in places), ...)
+        first = value[begin]
+        steps = [_bytes_of_step(name, places, value.strides) for name in names]
+        return np.lib.stride_tricks.as_strided(first, extents, steps, writeable=False)
     grids = {
         name: np.arange(extent).reshape([-1 if i == at else 1 for i in range(len(extents))])
         for at, (name, extent) in enumerate(zip(names, extents, strict=True))
     }
-    row = grids.pop("row") + grids.pop("block") * box.block
-    for dim in box.dims:
-        if dim.axis:
-            grids[dim.axis] = grids[dim.axis] + _evaluate(dim.low, grids)
-    if box.partition:
-        grids[box.partition] = row + _evaluate(box.low, grids)
-    inside = row < max(box.rows, 1)
-    places = []
-    guarded = {load.index.index(g.expression): g.extent for g in load.guards}
-    for position, expression in enumerate(box.index):
-        place = _evaluate(expression, grids)
-        extent = min(value.shape[position], guarded.get(position, value.shape[position]))
-        inside = inside & (place >= 0) & (place < extent)
-        places.append(np.clip(place, 0, value.shape[position] - 1))
-    values = np.broadcast_to(value[tuple(places)] if places else value, extents)
+    inside = _evaluate(row, grids) < max(box.rows, 1)
+    found = []
+    for each, size, limit in zip(places, value.shape, limits, strict=True):
+        place = _evaluate(each, grids)
+        inside = inside & (place >= 0) & (place < limit)
+        found.append(np.clip(place, 0, size - 1))
+    values = np.broadcast_to(value[tuple(found)] if found else value, extents)
     if not np.all(inside):
         values = np.where(inside, values, np.asarray(load.fill, value.dtype))
     return values
 
 
-def _evaluate(expression: Affine, grids: dict[str, np.ndarray]) -> np.ndarray:
+def _places(box: Box, names: list[str]) -> tuple[Affine, list[Affine]]:
+    """The row of a box, and the index of an element in the constant, by what packs it."""
+    at = {name: Affine.of(name) for name in names}
+    row = at.pop("row") + at.pop("block") * box.block
+    for dim in box.dims:
+        if dim.axis:
+            at[dim.axis] = at[dim.axis] + dim.low.substitute(at)
+    if box.partition:
+        at[box.partition] = row + box.low.substitute(at)
+    return row, [each.substitute(at) for each in box.index]
+
+
+def _is_within(expression: Affine, limit: int, sizes: Mapping[str, int]) -> bool:
+    low, high = expression.bounds(sizes)
+    return low >= 0 and high < limit
+
+
+def _bytes_of_step(name: str, places: Sequence[Affine], strides: Sequence[int]) -> int:
+    """Bytes of a constant from one value of a name to the next."""
+    pairs = zip(places, strides, strict=True)
+    return sum(place.coefficient(name) * stride for place, stride in pairs)
+
+
+def _evaluate(expression: Affine, grids: Mapping[str, np.ndarray]) -> np.ndarray:
     total = np.asarray(expression.constant)
     for variable, coefficient in expression.terms:
         total = total + coefficient * grids[variable]

@@ -39,6 +39,7 @@ class LoopCopier:
         self.private = [name for name in on_chip if self.inside[name] == uses[name]]
         uses.subtract(self.inside)
         self._sets: list[dict[str, Tile]] = [{}]  # private tile -> its clone
+        self._clones: dict[str, int] = {}  # the number of the last one, by tile
 
     def trial(self, body: tuple[Statement, ...]) -> LoopCopier:
         """A copier of another body with the same tiles, or fewer, that changes nothing here."""
@@ -170,9 +171,11 @@ class LoopCopier:
         return self._sets[number]
 
     def _clone_tile(self, name: str) -> Tile:
-        number = 1
+        number = self._clones.get(name, 0) + 1
         while f"{name}'{number}" in self.tiles:
             number += 1
-        clone = replace(self.tiles[name], name=f"{name}'{number}")
+        self._clones[name] = number
+        tile = self.tiles[name]
+        clone = Tile(f"{name}'{number}", tile.memory, tile.dtype, tile.partitions, tile.elements)
         self.tiles[clone.name] = clone
         return clone

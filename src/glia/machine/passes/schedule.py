@@ -164,6 +164,7 @@ class Scheduler:
         self.unread_copies: UnreadCopies | None = None  # of the program that is scheduled
         self.structures = Structures()
         self.orders: dict[Hashable, RepeatedOrder] = {}  # of bodies, by what they have in common
+        self._listed: dict[Hashable, list[tuple[int, int]]] = {}  # of runs: nodes, and variants
         self.way_table = WayTable(arch)
         self._ways: dict[Hashable, int] = {}  # by what instructions have in common
         self._ways_of_forms: dict[tuple[int, bool, bool, bool, bool], int] = {}
@@ -261,10 +262,19 @@ class Scheduler:
         ordered: list[Instr] = []
         for start in range(0, len(instructions), LONGEST_RUN):
             part = instructions[start : start + LONGEST_RUN]
-            order = self.orders_of(self.graph(part)).listed(self.windows[-1])
-            for node, variant in zip(order.nodes.tolist(), order.variants.tolist(), strict=True):
+            for node, variant in self._listed_order(part):
                 ordered.append(in_way(part[node], self.way_table.variants[variant].way))
         return ordered
+
+    def _listed_order(self, run: Sequence[Instr]) -> list[tuple[int, int]]:
+        """The order of a run by nodes and their variants; of runs that are alike found once."""
+        structure = self.structures.of(run, "")
+        key = self.key_of(structure, run)
+        if key not in self._listed:
+            order = self.orders_of(self.graph(run, structure)).listed(self.windows[-1])
+            pairs = zip(order.nodes.tolist(), order.variants.tolist(), strict=True)
+            self._listed[key] = list(pairs)
+        return self._listed[key]
 
     def graph(
         self,

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from jax import lax
 
 import glia
-import glia.compiler
+import glia.core_programs
 from glia.base.error_catalogue import product_codes
 from glia.base.errors import CompileError
 from glia.base.unraised_codes import UNRAISED
@@ -294,7 +294,7 @@ def test_codes_that_are_always_live(code: str, make: Callable[[], Any]) -> None:
 
 
 def test_too_many_instructions_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(glia.compiler, "MOST_INSTRUCTIONS", 3)
+    monkeypatch.setattr(glia.core_programs, "MOST_INSTRUCTIONS", 3)
     module = lowered(lambda x: jnp.tanh(x @ x), ("float32", (8, 8)))
     with pytest.raises(CompileError, match="NCC_EVRF007"):
         glia.compile(module, product_limits=True)

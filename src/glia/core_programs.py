@@ -34,11 +34,12 @@ from glia.pass_runner import (
     run_pipeline,
     verify,
 )
-from glia.pipeline import BEFORE_CASTS, BEFORE_CORES, BEFORE_LEVELS
+from glia.pipeline import BEFORE_CASTS, BEFORE_CORES, BEFORE_LEVELS, PIPELINE
 from glia.tile import ir as tile
 from glia.tile.cores.divide import divide
 from glia.tile.cores.same_code import shifts_between
 
+RELOCATE = "relocate"  # the name of the step that makes a core's program of another's
 MOST_INSTRUCTIONS = 5_000_000  # of a program under --product-limits
 
 
@@ -139,7 +140,7 @@ def _cores_of(
     options: CompileOptions,
     starting: Starting | None,
 ) -> list[_Core]:
-    """The cores that have the programs; the first is prepared."""
+    """The cores that have the programs; those that are compiled are prepared."""
     shared_bytes = shared_places(way[0])[1]
     cores = [
         _Core(
@@ -148,7 +149,6 @@ def _cores_of(
         )
         for number, each in enumerate(way)
     ]  # fmt: skip
-    cores[0].prepare()
     for core in cores:
         if core.shifts is None:
             core.prepare()
@@ -182,8 +182,11 @@ class _Core:
         made: Sequence[Program],
     ) -> Program:
         """Its program at a level, where those of the cores before it are made."""
+        started = time.perf_counter()
         found = self._relocated(made[0]) if made and self.shifts is not None else None
         if found is not None:
+            seconds, place = time.perf_counter() - started, len(PIPELINE)
+            self._observed(watch)(PassResult(RELOCATE, "machine", found, seconds, place, place))
             return found
         self.prepare()
         finished: Program = run_pipeline(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -56,6 +57,13 @@ def compiled(nests: Program, target: str) -> Any:
     return run_pipeline(nests, options(target), start_after=BEFORE_CORES)
 
 
+def moved_program(made: MachineProgram, first: Program, second: Program) -> MachineProgram | None:
+    """The compiled first program at the addresses of the second."""
+    shifts, tiles = shifts_between(first, second), shared_tiles(made, first)
+    assert shifts is not None
+    return relocated(made, {tiles[n]: shift for n, shift in shifts.items()}, second.notes)
+
+
 def attention(q: Any, k: Any, v: Any) -> Any:
     scores = jnp.einsum("hqd,hkd->hqk", q, k).astype(jnp.float32) / 8
     seen = jnp.tril(jnp.ones(scores.shape[1:], bool))
@@ -98,11 +106,7 @@ MODELS: dict[str, tuple[Callable[..., Any], list[jax.Array]]] = {
 def test_the_moved_program_is_the_one_that_compiling_gives(name: str, target: str) -> None:
     function, arguments = MODELS[name]
     first, second = halves(jax.jit(function).lower(*arguments), target)
-    shifts = shifts_between(first, second)
-    assert shifts
-    made = compiled(first, target)
-    tiles = shared_tiles(made, first)
-    moved = relocated(made, {tiles[n]: shift for n, shift in shifts.items()}, second.notes)
+    moved = moved_program(compiled(first, target), first, second)
     assert moved
     assert print_program(moved) == print_program(compiled(second, target))
 
@@ -110,12 +114,10 @@ def test_the_moved_program_is_the_one_that_compiling_gives(name: str, target: st
 def moved_pair(sample: Sample, target: str) -> tuple[MachineProgram, ...]:
     """The programs of two cores, one of them moved; none where it cannot be."""
     first, second = halves(hlo_bytes(sample), target)
-    shifts = shifts_between(first, second)
-    if shifts is None:
+    if shifts_between(first, second) is None:
         return ()
     made = compiled(first, target)
-    tiles = shared_tiles(made, first)
-    moved = relocated(made, {tiles[n]: shift for n, shift in shifts.items()}, second.notes)
+    moved = moved_program(made, first, second)
     if moved is None or any(program_violations(moved, get_target(target))):
         return ()
     return separate_memories((made, moved), shared_places(first)[1])
@@ -147,7 +149,7 @@ def doubled(load: Load) -> Load:
     return replace(load, index=(load.index[0] + load.index[0], *load.index[1:]))
 
 
-def guarded_elsewhere(nest: Nest) -> Nest:
+def added_up(nest: Nest) -> Nest:
     return replace(nest, target=replace(nest.target, combine="add"))
 
 
@@ -166,7 +168,7 @@ def sum_of_two(x: jax.Array, y: jax.Array) -> jax.Array:
 CHANGES: dict[str, Callable[[Nest], Nest]] = {
     "one load lies further on": lambda nest: map_loads(nest, further),
     "another step": lambda nest: map_loads(nest, doubled),
-    "another way to write": guarded_elsewhere,
+    "another way to write": added_up,
     "a zero of the other sign": with_other_zero,
     "another axis": lambda nest: replace(nest, axes=nest.axes[::-1]),
 }
@@ -199,6 +201,15 @@ def test_a_distance_within_an_element_moves_nothing() -> None:
     in_bytes = replace(made, tiles={**made.tiles, tile.name: as_bytes})
     assert relocated(in_bytes, {tile.name: 2}, ()) is None
     assert relocated(in_bytes, {tile.name: 4}, ()) is not None
+
+
+def test_a_dump_has_the_program_of_both_cores(tmp_path: Path) -> None:
+    module = jax.jit(jax.nn.softmax).lower(jnp.ones((2048, 2048)))
+    neff = glia.compile(module, target="trn2", logical_nc_config=2, dump=str(tmp_path))
+    assert len(neff.programs) == 2
+    (moved,) = tmp_path.glob("*-relocate.core1.machine.txt")
+    (first,) = tmp_path.glob("*-insert_semaphores.core0.machine.txt")
+    assert len(moved.read_text().splitlines()) == len(first.read_text().splitlines())
 
 
 def test_a_core_whose_addresses_leave_a_tensor_is_compiled() -> None:

@@ -285,24 +285,22 @@ class Scheduler:
     ) -> TaskGraph:
         """The dependence graph of instructions; whether sums may change their engine.
 
-        `structure` is that of a loop's body.
+        `structure` is theirs where it is known.
         """
-        structures = self.structures if structure else Structures()
-        known = self._ways_of_forms if structure else {}
-        structure = structure or structures.of(instructions, "")
+        structure = structure or self.structures.of(instructions, "")
         ways, is_stateless = [], []
         for form, each in zip(structure.forms, instructions, strict=True):
             is_summed = self._is_only_summed(each)
             key = form, self.may_move(each), each in self.moved_bits, is_summed, moves_sums
-            found = known.get(key)
+            found = self._ways_of_forms.get(key)
             if found is None:
-                found = known[key] = self._ways_of(each, key[1:])
+                found = self._ways_of_forms[key] = self._ways_of(each, key[1:])
             ways.append(found)
             is_stateless.append(moves_sums and is_summed)
         unread = self.unread_copies.tiles if moves_sums and self.unread_copies else ()
         run = InstructionRun(
-            structures, structure, np.array(ways, np.int64), np.array(is_stateless, bool), unread,
-            self.aliases, self.placed, self.arch,
+            self.structures, structure, np.array(ways, np.int64), np.array(is_stateless, bool),
+            unread, self.aliases, self.placed, self.arch,
         )  # fmt: skip
         return TaskGraph(run, self.way_table)
 
